@@ -1,0 +1,26 @@
+"""Text for people, in English and Chinese side by side, so that neither can be forgotten."""
+
+import locale
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+Language = Literal["en", "zh"]
+
+
+@dataclass(frozen=True)
+class Text:
+    """One message in both languages."""
+
+    en: str
+    zh: str
+
+    def to(self, language: Language) -> str:
+        """The message in `language`."""
+        return self.zh if language == "zh" else self.en
+
+
+def language_of_the_locale() -> Language:
+    """Chinese where the user's locale is Chinese, English elsewhere."""
+    named = next((os.environ[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if os.environ.get(name)), None)
+    return "zh" if (named or locale.getlocale()[0] or "").lower().startswith("zh") else "en"

@@ -1,0 +1,162 @@
+"""One source file as text, tree and byte positions.
+
+`ast` counts lines and UTF-8 bytes; people count lines.  This is the one place that converts, so that an edit can
+say which bytes it replaces and every other byte of the file stays as it was, whatever its encoding and line ends.
+"""
+
+import ast
+import codecs
+import io
+import re
+import tokenize
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from multicard.errors import SourceError
+from multicard.messages import Text
+
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_UNIT = re.compile(rb"^([ \t]+)\S", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A half-open range of UTF-8 bytes of a module's text."""
+
+    start: int
+    end: int
+
+    def holds(self, other: "Span") -> bool:
+        """Whether `other` lies inside."""
+        return self.start <= other.start and other.end <= self.end
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """One parsed file.  `data` is its text in UTF-8 without a byte order mark: what spans count in."""
+
+    path: Path
+    name: str
+    data: bytes
+    tree: ast.Module
+    encoding: str
+    bom: bytes = b""
+    starts: tuple[int, ...] = field(default=(), repr=False)
+
+    def offset(self, line: int, column: int) -> int:
+        """The byte at `column` (bytes) of `line` (from 1), as `ast` counts."""
+        return self.starts[line - 1] + column
+
+    def span(self, node: ast.AST) -> Span:
+        """The bytes of a node; of a decorated definition without its decorators."""
+        assert isinstance(node, ast.expr | ast.stmt | ast.keyword | ast.arg | ast.alias | ast.excepthandler)
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return Span(self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset))
+
+    def text(self, node: ast.AST) -> str:
+        """The source of a node."""
+        span = self.span(node)
+        return self.data[span.start : span.end].decode()
+
+    def line_of(self, offset: int) -> int:
+        """The line (from 1) that holds a byte."""
+        low, high = 0, len(self.starts)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.starts[middle] <= offset else (low, middle)
+        return low + 1
+
+    def line(self, number: int) -> str:
+        """The text of a line, without its end."""
+        end = self.starts[number] if number < len(self.starts) else len(self.data)
+        return self.data[self.starts[number - 1] : end].decode().rstrip("\r\n")
+
+    def indent(self, node: ast.stmt) -> str:
+        """The white space that a statement on a line of its own begins with."""
+        line = self.line(node.lineno)
+        return line[: len(line) - len(line.lstrip(" \t\f"))]
+
+    @cached_property
+    def unit(self) -> str:
+        """One step of indentation, as this file makes it."""
+        first = next((match for match in _UNIT.finditer(self.data)), None)
+        if first is None:
+            return "    "
+        return "\t" if first[1].startswith(b"\t") else first[1].decode() if len(first[1]) in (2, 4, 8) else "    "
+
+    @cached_property
+    def newline(self) -> str:
+        """The line end of this file: its first."""
+        found = _LINE_END.search(self.data)
+        return found[0].decode() if found else "\n"
+
+    @cached_property
+    def string_lines(self) -> frozenset[int]:
+        """Lines that begin inside a string: white space before them is the string's, not the code's."""
+        inside: set[int] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.JoinedStr) or (
+                isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+            ):
+                inside.update(range(node.lineno + 1, (node.end_lineno or node.lineno) + 1))
+        return frozenset(inside)
+
+    def encode(self, data: bytes) -> bytes:
+        """`data` (UTF-8) as the bytes of this file: its own encoding, its own byte order mark."""
+        return self.bom + data.decode().encode(self.encoding)
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """A place that a reader can be sent to."""
+
+    module: Module
+    node: ast.expr | ast.stmt
+
+    @property
+    def line(self) -> int:
+        """The line, from 1."""
+        return self.node.lineno
+
+    def __str__(self) -> str:
+        """The place as editors understand it: `train.py:12`."""
+        return f"{self.module.path.name}:{self.node.lineno}"
+
+
+def parse(path: Path, name: str, raw: bytes) -> Module:
+    """Decode by byte order mark or cookie and parse the text; raises `SourceError` in one line."""
+    bom = codecs.BOM_UTF8 if raw.startswith(codecs.BOM_UTF8) else b""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+        text = raw[len(bom) :].decode(encoding.replace("utf-8-sig", "utf-8"))
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+        why = Text(f"{path}: cannot be decoded: {error}", f"{path}:无法解码:{error}")
+        raise SourceError(why) from None
+    return parse_text(path, name, text, encoding=encoding.replace("utf-8-sig", "utf-8"), bom=bom)
+
+
+def parse_text(path: Path, name: str, text: str, *, encoding: str = "utf-8", bom: bytes = b"") -> Module:
+    """Parse `text`; raises `SourceError` in one line, with the place."""
+    try:
+        tree = ast.parse(text, filename=str(path))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        place = f"{path}:{line}" if line else str(path)
+        message = getattr(error, "msg", None) or str(error)
+        why = Text(f"{place}: syntax error: {message}", f"{place}:语法错误:{message}")
+        raise SourceError(why) from None
+    data = text.encode()
+    starts = (0, *(match.end() for match in _LINE_END.finditer(data)))
+    return Module(path, name, data, tree, encoding, bom, starts)
+
+
+def read(path: Path, name: str) -> Module:
+    """Read and parse one file; raises `SourceError` where it cannot."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        why = Text(f"{path}: {error.strerror}", f"{path}:{error.strerror}")
+        raise SourceError(why) from None
+    return parse(path, name, raw)

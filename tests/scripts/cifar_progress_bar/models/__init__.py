@@ -1,0 +1,2 @@
+from .vgg import *
+from .preact import *

@@ -1,0 +1,22 @@
+# Two commands, each sets up its own environment: `make demo` shows the tool at work, `make test` runs every check.
+
+PYTHON ?= python3
+VENV := .venv
+INSTALLED := $(VENV)/.installed
+
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test
+demo: $(INSTALLED)
+	$(VENV)/bin/python scripts/demo.py
+
+test: $(INSTALLED)
+	$(VENV)/bin/python scripts/check
+	$(VENV)/bin/python -m pytest -m slow
+
+# Only a change of pyproject.toml makes pip run again.
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("multicard needs Python 3.10 or newer: make PYTHON=python3.x")'
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet -e '.[dev]'
+	touch $@

@@ -1,26 +1,26 @@
 import argparse
 import os
+import sys
 import numpy as np
 import math
 
-from vutils import save_image
-
-from torch.utils.data import DataLoader
-from datasets import MNIST
-from torch.autograd import Variable
-
+import torch
 import torch.nn as nn
 import torch.nn.functional as F
-import torch
+from torch.utils.data import DataLoader
+from torch.autograd import Variable
+
+from vutils import save_image
+from datasets import MNIST
 
 os.makedirs("images", exist_ok=True)
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--n_epochs", type=int, default=200, help="epochs of training")
+parser.add_argument("--n_epochs", type=int, default=200)
 parser.add_argument("--batch_size", type=int, default=40)
-parser.add_argument("--lr", type=float, default=0.0002, help="adam: learning rate")
-parser.add_argument("--b1", type=float, default=0.5, help="adam: first momentum")
-parser.add_argument("--b2", type=float, default=0.999, help="adam: second momentum")
+parser.add_argument("--lr", type=float, default=0.0002)
+parser.add_argument("--b1", type=float, default=0.5)
+parser.add_argument("--b2", type=float, default=0.999)
 parser.add_argument("--latent_dim", type=int, default=24)
 parser.add_argument("--n_classes", type=int, default=10)
 parser.add_argument("--img_size", type=int, default=28)
@@ -30,73 +30,55 @@ opt = parser.parse_args()
 print(opt)
 
 cuda = True if torch.cuda.is_available() else False
-
-
-def weights_init_normal(m):
-    classname = m.__class__.__name__
-    if classname.find("Conv") != -1:
-        torch.nn.init.normal_(m.weight.data, 0.0, 0.02)
-    elif classname.find("BatchNorm2d") != -1:
-        torch.nn.init.normal_(m.weight.data, 1.0, 0.02)
-        torch.nn.init.constant_(m.bias.data, 0.0)
+FloatTensor = torch.cuda.FloatTensor if cuda else torch.FloatTensor
+LongTensor = torch.cuda.LongTensor if cuda else torch.LongTensor
 
 
 class Generator(nn.Module):
     def __init__(self):
-        super(Generator, self).__init__()
-
-        self.label_emb = nn.Embedding(opt.n_classes, opt.latent_dim)
-        self.init_size = opt.img_size // 4  # before upsampling
-        self.l1 = nn.Sequential(nn.Linear(opt.latent_dim, 16 * self.init_size ** 2))
-        self.conv_blocks = nn.Sequential(
-            nn.BatchNorm2d(16),
-            nn.Upsample(scale_factor=2),
-            nn.Conv2d(16, 16, 3, stride=1, padding=1),
-            nn.BatchNorm2d(16, 0.8),
-            nn.LeakyReLU(0.2, inplace=True),
-            nn.Upsample(scale_factor=2),
-            nn.Conv2d(16, opt.channels, 3, stride=1, padding=1),
-            nn.Tanh(),
+        super().__init__()
+        self.side = opt.img_size // 4
+        self.class_emb = nn.Embedding(opt.n_classes, opt.latent_dim)
+        self.spread = nn.Linear(opt.latent_dim, 12 * self.side ** 2)
+        self.paint = nn.Sequential(
+            nn.BatchNorm2d(12),
+            nn.ConvTranspose2d(12, 12, 4, 2, 1), nn.BatchNorm2d(12, 0.8), nn.LeakyReLU(0.2, inplace=True),
+            nn.ConvTranspose2d(12, opt.channels, 4, 2, 1), nn.Tanh(),
         )
 
-    def forward(self, noise, labels):
-        gen_input = torch.mul(self.label_emb(labels), noise)
-        out = self.l1(gen_input)
-        out = out.view(out.shape[0], 16, self.init_size, self.init_size)
-        return self.conv_blocks(out)
+    def forward(self, z, labels):
+        h = self.spread(self.class_emb(labels) * z)
+        return self.paint(h.view(h.size(0), 12, self.side, self.side))
 
 
 class Discriminator(nn.Module):
     def __init__(self):
-        super(Discriminator, self).__init__()
+        super().__init__()
 
-        def block(in_filters, out_filters, bn=True):
-            """layers of each block"""
-            layers = [nn.Conv2d(in_filters, out_filters, 3, 2, 1), nn.LeakyReLU(0.2, inplace=True), nn.Dropout2d(0.25)]
-            if bn:
-                layers.append(nn.BatchNorm2d(out_filters, 0.8))
-            return layers
+        def layer(i, o, norm=True):
+            yield nn.Conv2d(i, o, 3, 2, 1)
+            yield nn.LeakyReLU(0.2, inplace=True)
+            yield nn.Dropout2d(0.25)
+            if norm:
+                yield nn.BatchNorm2d(o, 0.8)
 
-        self.conv_blocks = nn.Sequential(
-            *block(opt.channels, 8, bn=False),
-            *block(8, 16),
-            *block(16, 32),
-        )
-        ds_size = math.ceil(opt.img_size / 2 ** 3)
-        self.adv_layer = nn.Sequential(nn.Linear(32 * ds_size ** 2, 1), nn.Sigmoid())
-        self.aux_layer = nn.Sequential(nn.Linear(32 * ds_size ** 2, opt.n_classes))
+        self.look = nn.Sequential(*layer(opt.channels, 8, norm=False), *layer(8, 16), *layer(16, 32))
+        flat = 32 * math.ceil(opt.img_size / 8) ** 2
+        self.real_or_not = nn.Sequential(nn.Linear(flat, 1), nn.Sigmoid())
+        self.which_class = nn.Linear(flat, opt.n_classes)
 
     def forward(self, img):
-        out = self.conv_blocks(img)
-        out = out.view(out.shape[0], -1)
-        return self.adv_layer(out), self.aux_layer(out)
+        h = self.look(img).flatten(1)
+        return self.real_or_not(h), self.which_class(h)
 
 
-# Loss functions
-adversarial_loss = torch.nn.BCELoss()
-auxiliary_loss = torch.nn.CrossEntropyLoss()
+def init_normal(m):
+    if isinstance(m, (nn.Conv2d, nn.ConvTranspose2d)):
+        nn.init.normal_(m.weight, 0.0, 0.02)
 
-# Initialize generator and discriminator
+
+adversarial_loss = nn.BCELoss()
+auxiliary_loss = nn.CrossEntropyLoss()
 generator = Generator()
 discriminator = Discriminator()
 
@@ -106,102 +88,64 @@ if cuda:
     adversarial_loss.cuda()
     auxiliary_loss.cuda()
 
-generator.apply(weights_init_normal)
-discriminator.apply(weights_init_normal)
+generator.apply(init_normal)
+discriminator.apply(init_normal)
 
-# Configure data loader
 os.makedirs("data/mnist", exist_ok=True)
-dataloader = torch.utils.data.DataLoader(
-    MNIST(
-        "data/mnist",
-        train=True,
-        download=True,
-        transform=lambda im: torch.from_numpy(np.array(im, dtype=np.float32))[None] / 127.5 - 1,
-    ),
+dataloader = DataLoader(
+    MNIST("data/mnist", train=True, download=True,
+          transform=lambda im: torch.from_numpy(np.array(im, dtype=np.float32))[None] / 127.5 - 1),
     batch_size=opt.batch_size,
     shuffle=True,
 )
 
-# Optimizers
 optimizer_G = torch.optim.Adam(generator.parameters(), lr=opt.lr, betas=(opt.b1, opt.b2))
 optimizer_D = torch.optim.Adam(discriminator.parameters(), lr=opt.lr, betas=(opt.b1, opt.b2))
 
-FloatTensor = torch.cuda.FloatTensor if cuda else torch.FloatTensor
-LongTensor = torch.cuda.LongTensor if cuda else torch.LongTensor
-
 
 def sample_image(n_row, batches_done):
-    """a grid of digits, one class in each column"""
+    """one class in each column"""
     z = Variable(FloatTensor(np.random.normal(0, 1, (n_row ** 2, opt.latent_dim))))
-    labels = np.array([num for _ in range(n_row) for num in range(n_row)])
-    labels = Variable(LongTensor(labels))
-    gen_imgs = generator(z, labels)
-    save_image(gen_imgs.data, "images/%d.png" % batches_done, nrow=n_row, normalize=True)
+    labels = Variable(LongTensor(np.tile(np.arange(n_row), n_row)))
+    save_image(generator(z, labels).data, "images/%d.png" % batches_done, nrow=n_row, normalize=True)
 
 
-# ----------
-#  Training
-# ----------
-
+# ---------------------------------------------
+# training
+# ---------------------------------------------
 for epoch in range(opt.n_epochs):
     for i, (imgs, labels) in enumerate(dataloader):
-
-        batch_size = imgs.shape[0]
-
-        # Adversarial ground truths
-        valid = Variable(FloatTensor(batch_size, 1).fill_(1.0), requires_grad=False)
-        fake = Variable(FloatTensor(batch_size, 1).fill_(0.0), requires_grad=False)
-
-        # Configure input
+        n = imgs.shape[0]
+        valid = Variable(FloatTensor(n, 1).fill_(1.0), requires_grad=False)
+        fake = Variable(FloatTensor(n, 1).fill_(0.0), requires_grad=False)
         real_imgs = Variable(imgs.type(FloatTensor))
         labels = Variable(labels.type(LongTensor))
 
-        # -----------------
-        #  Train Generator
-        # -----------------
-
+        # --- G
         optimizer_G.zero_grad()
-
-        z = Variable(FloatTensor(np.random.normal(0, 1, (batch_size, opt.latent_dim))))
-        gen_labels = Variable(LongTensor(np.random.randint(0, opt.n_classes, batch_size)))
-
+        z = Variable(FloatTensor(np.random.normal(0, 1, (n, opt.latent_dim))))
+        gen_labels = Variable(LongTensor(np.random.randint(0, opt.n_classes, n)))
         gen_imgs = generator(z, gen_labels)
-
         validity, pred_label = discriminator(gen_imgs)
         g_loss = 0.5 * (adversarial_loss(validity, valid) + auxiliary_loss(pred_label, gen_labels))
-
         g_loss.backward()
         optimizer_G.step()
 
-        # ---------------------
-        #  Train Discriminator
-        # ---------------------
-
+        # --- D
         optimizer_D.zero_grad()
-
-        # real
         real_pred, real_aux = discriminator(real_imgs)
-        d_real_loss = (adversarial_loss(real_pred, valid) + auxiliary_loss(real_aux, labels)) / 2
-
-        # fake
         fake_pred, fake_aux = discriminator(gen_imgs.detach())
-        d_fake_loss = (adversarial_loss(fake_pred, fake) + auxiliary_loss(fake_aux, gen_labels)) / 2
+        d_loss = 0.25 * (adversarial_loss(real_pred, valid) + auxiliary_loss(real_aux, labels)
+                         + adversarial_loss(fake_pred, fake) + auxiliary_loss(fake_aux, gen_labels))
 
-        # both
-        d_loss = (d_real_loss + d_fake_loss) / 2
-
-        # accuracy of the auxiliary classifier
         pred = np.concatenate([real_aux.data.cpu().numpy(), fake_aux.data.cpu().numpy()], axis=0)
-        gt = np.concatenate([labels.data.cpu().numpy(), gen_labels.data.cpu().numpy()], axis=0)
-        d_acc = np.mean(np.argmax(pred, axis=1) == gt)
-
+        truth = np.concatenate([labels.data.cpu().numpy(), gen_labels.data.cpu().numpy()], axis=0)
+        d_acc = np.mean(pred.argmax(1) == truth)
         d_loss.backward()
         optimizer_D.step()
 
-        print(
-            "[Epoch %d/%d] [Batch %d/%d] [D loss: %f, acc: %d%%] [G loss: %f]"
-            % (epoch, opt.n_epochs, i, len(dataloader), d_loss.item(), 100 * d_acc, g_loss.item())
-        )
         batches_done = epoch * len(dataloader) + i
+        print("[%d/%d %d/%d] D %.4f (class acc %d%%) G %.4f"
+              % (epoch, opt.n_epochs, i, len(dataloader), d_loss.item(), 100 * d_acc, g_loss.item()))
         if batches_done % opt.sample_interval == 0:
-            sample_image(n_row=10, batches_done=batches_done)
+            sample_image(10, batches_done)

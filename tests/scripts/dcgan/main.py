@@ -14,11 +14,11 @@ import vutils
 
 
 parser = argparse.ArgumentParser()
-parser.add_argument('--dataset', required=True, help='cifar10 | fake')
-parser.add_argument('--dataroot', required=False, help='path to dataset')
-parser.add_argument('--workers', type=int, help='number of data loading workers', default=0)
+parser.add_argument('--dataset', required=True, help='cifar10 | noise')
+parser.add_argument('--dataroot', required=False)
+parser.add_argument('--workers', type=int, default=0)
 parser.add_argument('--batchSize', type=int, default=64)
-parser.add_argument('--imageSize', type=int, default=64, help='height and width of what goes into D')
+parser.add_argument('--imageSize', type=int, default=32)
 parser.add_argument('--nz', type=int, default=100, help='length of z')
 parser.add_argument('--ngf', type=int, default=64)
 parser.add_argument('--ndf', type=int, default=64)
@@ -29,7 +29,7 @@ parser.add_argument('--cuda', action='store_true', default=False)
 parser.add_argument('--ngpu', type=int, default=1)
 parser.add_argument('--netG', default='', help="go on with this netG")
 parser.add_argument('--netD', default='', help="go on with this netD")
-parser.add_argument('--outf', default='out', help='folder for images and checkpoints')
+parser.add_argument('--outf', default='out')
 parser.add_argument('--manualSeed', type=int)
 
 opt = parser.parse_args()
@@ -42,14 +42,10 @@ except OSError:
 
 if opt.manualSeed is None:
     opt.manualSeed = random.randint(1, 10000)
-print("Random Seed: ", opt.manualSeed)
+print("seed", opt.manualSeed)
 random.seed(opt.manualSeed)
 torch.manual_seed(opt.manualSeed)
-
 cudnn.benchmark = True
-
-if torch.cuda.is_available() and not opt.cuda:
-    print("WARNING: there is a CUDA device, perhaps run with --cuda")
 
 if opt.dataset == 'cifar10':
     dataset = dset.CIFAR10(root=opt.dataroot, download=True,
@@ -58,147 +54,117 @@ if opt.dataset == 'cifar10':
                                transforms.ToTensor(),
                                transforms.Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
                            ]))
-    nc = 3
-elif opt.dataset == 'fake':
+elif opt.dataset == 'noise':
     dataset = torch.utils.data.TensorDataset(torch.randn(320, 3, opt.imageSize, opt.imageSize), torch.zeros(320))
-    nc = 3
-
 assert dataset
-dataloader = torch.utils.data.DataLoader(dataset, batch_size=opt.batchSize,
-                                         shuffle=True, num_workers=int(opt.workers))
+loader = torch.utils.data.DataLoader(dataset, batch_size=opt.batchSize, shuffle=True, num_workers=int(opt.workers))
 
 device = torch.device("cuda:0" if opt.cuda else "cpu")
 ngpu = int(opt.ngpu)
-nz = int(opt.nz)
-ngf = int(opt.ngf)
-ndf = int(opt.ndf)
+nz, ngf, ndf = int(opt.nz), int(opt.ngf), int(opt.ndf)
+nc = 3
 
 
-# custom weights initialization called on netG and netD
 def weights_init(m):
-    classname = m.__class__.__name__
-    if classname.find('Conv') != -1:
+    name = m.__class__.__name__
+    if 'Conv' in name:
         m.weight.data.normal_(0.0, 0.02)
-    elif classname.find('BatchNorm') != -1:
+    elif 'BatchNorm' in name:
         m.weight.data.normal_(1.0, 0.02)
         m.bias.data.fill_(0)
 
 
-class Generator(nn.Module):
-    def __init__(self, ngpu):
-        super(Generator, self).__init__()
+class _Net(nn.Module):
+    """spread over several cards if there are"""
+    def __init__(self, ngpu, *layers):
+        super(_Net, self).__init__()
         self.ngpu = ngpu
-        self.main = nn.Sequential(
-            nn.ConvTranspose2d(nz, ngf * 4, 4, 1, 0, bias=False),
-            nn.BatchNorm2d(ngf * 4),
-            nn.ReLU(True),
-            # 4 x 4
-            nn.ConvTranspose2d(ngf * 4, ngf * 2, 4, 2, 1, bias=False),
-            nn.BatchNorm2d(ngf * 2),
-            nn.ReLU(True),
-            # 8 x 8
-            nn.ConvTranspose2d(ngf * 2, ngf, 4, 2, 1, bias=False),
-            nn.BatchNorm2d(ngf),
-            nn.ReLU(True),
-            # 16 x 16
-            nn.ConvTranspose2d(ngf, nc, 4, 2, 1, bias=False),
-            nn.Tanh()
-        )
+        self.main = nn.Sequential(*layers)
 
-    def forward(self, input):
-        if input.is_cuda and self.ngpu > 1:
-            output = nn.parallel.data_parallel(self.main, input, range(self.ngpu))
-        else:
-            output = self.main(input)
-        return output
+    def forward(self, x):
+        if x.is_cuda and self.ngpu > 1:
+            return nn.parallel.data_parallel(self.main, x, range(self.ngpu))
+        return self.main(x)
 
 
-netG = Generator(ngpu).to(device)
+def up(i, o, stride=2, pad=1):
+    return [nn.ConvTranspose2d(i, o, 4, stride, pad, bias=False), nn.BatchNorm2d(o), nn.ReLU(True)]
+
+
+def down(i, o):
+    return [nn.Conv2d(i, o, 4, 2, 1, bias=False), nn.BatchNorm2d(o), nn.LeakyReLU(0.2, inplace=True)]
+
+
+class NetG(_Net):
+    def __init__(self, ngpu):
+        super(NetG, self).__init__(ngpu, *(
+            up(nz, ngf * 4, 1, 0) + up(ngf * 4, ngf * 2) + up(ngf * 2, ngf)
+            + [nn.ConvTranspose2d(ngf, nc, 4, 2, 1, bias=False), nn.Tanh()]))
+
+
+class NetD(_Net):
+    def __init__(self, ngpu):
+        super(NetD, self).__init__(ngpu, *(
+            [nn.Conv2d(nc, ndf, 4, 2, 1, bias=False), nn.LeakyReLU(0.2, inplace=True)]
+            + down(ndf, ndf * 2) + down(ndf * 2, ndf * 4)
+            + [nn.Conv2d(ndf * 4, 1, 4, 1, 0, bias=False), nn.Sigmoid()]))
+
+    def forward(self, x):
+        return super(NetD, self).forward(x).view(-1)
+
+
+netG = NetG(ngpu).to(device)
 netG.apply(weights_init)
-if opt.netG != '':
+if opt.netG:
     netG.load_state_dict(torch.load(opt.netG))
-print(netG)
 
-
-class Discriminator(nn.Module):
-    def __init__(self, ngpu):
-        super(Discriminator, self).__init__()
-        self.ngpu = ngpu
-        self.main = nn.Sequential(
-            nn.Conv2d(nc, ndf, 4, 2, 1, bias=False),
-            nn.LeakyReLU(0.2, inplace=True),
-            nn.Conv2d(ndf, ndf * 2, 4, 2, 1, bias=False),
-            nn.BatchNorm2d(ndf * 2),
-            nn.LeakyReLU(0.2, inplace=True),
-            nn.Conv2d(ndf * 2, ndf * 4, 4, 2, 1, bias=False),
-            nn.BatchNorm2d(ndf * 4),
-            nn.LeakyReLU(0.2, inplace=True),
-            nn.Conv2d(ndf * 4, 1, 4, 1, 0, bias=False),
-            nn.Sigmoid()
-        )
-
-    def forward(self, input):
-        if input.is_cuda and self.ngpu > 1:
-            output = nn.parallel.data_parallel(self.main, input, range(self.ngpu))
-        else:
-            output = self.main(input)
-        return output.view(-1, 1).squeeze(1)
-
-
-netD = Discriminator(ngpu).to(device)
+netD = NetD(ngpu).to(device)
 netD.apply(weights_init)
-if opt.netD != '':
+if opt.netD:
     netD.load_state_dict(torch.load(opt.netD))
-print(netD)
+print(netG, netD, sep='\n')
 
 criterion = nn.BCELoss()
-
 fixed_noise = torch.randn(opt.batchSize, nz, 1, 1, device=device)
-real_label = 1
-fake_label = 0
+REAL, FAKE = 1, 0
 
 optimizerD = optim.Adam(netD.parameters(), lr=opt.lr, betas=(opt.beta1, 0.999))
 optimizerG = optim.Adam(netG.parameters(), lr=opt.lr, betas=(opt.beta1, 0.999))
 
 for epoch in range(opt.niter):
-    for i, data in enumerate(dataloader, 0):
-        # (1) D: real pictures up, generated ones down
+    for i, data in enumerate(loader, 0):
+        # D first: real pictures, then generated ones, a backward for each
         netD.zero_grad()
         real = data[0].to(device)
         n = real.size(0)
-        label = torch.full((n,), real_label, dtype=real.dtype, device=device)
-        output = netD(real)
-        errD_real = criterion(output, label)
+        label = torch.full((n,), REAL, dtype=real.dtype, device=device)
+        out = netD(real)
+        errD_real = criterion(out, label)
         errD_real.backward()
-        D_x = output.mean().item()
+        p_real = out.mean().item()
 
-        noise = torch.randn(n, nz, 1, 1, device=device)
-        fake = netG(noise)
-        label.fill_(fake_label)
-        output = netD(fake.detach())
-        errD_fake = criterion(output, label)
+        z = torch.randn(n, nz, 1, 1, device=device)
+        fake = netG(z)
+        label.fill_(FAKE)
+        out = netD(fake.detach())
+        errD_fake = criterion(out, label)
         errD_fake.backward()
-        D_G_z1 = output.mean().item()
-        errD = errD_real + errD_fake
+        p_fake = out.mean().item()
         optimizerD.step()
 
-        # (2) G: make D believe
+        # now G, which wants D to say real
         netG.zero_grad()
-        label.fill_(real_label)  # fake labels are real for the generator
-        output = netD(fake)
-        errG = criterion(output, label)
+        label.fill_(REAL)
+        errG = criterion(netD(fake), label)
         errG.backward()
-        D_G_z2 = output.mean().item()
         optimizerG.step()
 
-        print('[%d/%d][%d/%d] D %.4f G %.4f D(x) %.4f D(G(z)) %.4f / %.4f'
-              % (epoch, opt.niter, i, len(dataloader),
-                 errD.item(), errG.item(), D_x, D_G_z1, D_G_z2))
+        print('%d/%d %d/%d | D %.4f G %.4f | p(real) %.3f p(fake) %.3f' % (
+            epoch, opt.niter, i, len(loader), errD_real.item() + errD_fake.item(), errG.item(), p_real, p_fake))
         if i % 100 == 0:
-            vutils.save_image(real, '%s/real_samples.png' % opt.outf, normalize=True)
-            fake = netG(fixed_noise)
-            vutils.save_image(fake.detach(), '%s/fake_samples_epoch_%03d.png' % (opt.outf, epoch), normalize=True)
+            vutils.save_image(real, '%s/real.png' % opt.outf, normalize=True)
+            shown = netG(fixed_noise)
+            vutils.save_image(shown.detach(), '%s/fake_%03d.png' % (opt.outf, epoch), normalize=True)
 
-    # do checkpointing
-    torch.save(netG.state_dict(), '%s/netG_epoch_%d.pth' % (opt.outf, epoch))
-    torch.save(netD.state_dict(), '%s/netD_epoch_%d.pth' % (opt.outf, epoch))
+    torch.save(netG.state_dict(), '%s/netG_%d.pth' % (opt.outf, epoch))
+    torch.save(netD.state_dict(), '%s/netD_%d.pth' % (opt.outf, epoch))

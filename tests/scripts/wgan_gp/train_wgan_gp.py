@@ -1,8 +1,6 @@
 import os, sys
 sys.path.append(os.getcwd())
-
 import time
-import collections
 import pickle
 import numpy as np
 import matplotlib
@@ -16,222 +14,163 @@ import torch.nn as nn
 import torch.optim as optim
 from torch.autograd import Variable
 
-MODE = 'wgan-gp'
-DATASET = '8gaussians'  # 8gaussians or swissroll
-DIM = 32
-LAMBDA = .1   # small is enough for toys
-CRITIC_ITERS = 3
-BATCH_SIZE = 64
-ITERS = 60
-use_cuda = torch.cuda.is_available()
+TOY = 'ring'            # ring | roll
+WIDTH = 32
+GP_WEIGHT = .1          # enough for two dimensions
+N_CRITIC = 3
+BATCH = 64
+STEPS = 60
+OUT = 'tmp/' + TOY
+gpu = torch.cuda.is_available()
 
-if not os.path.exists('tmp/' + DATASET):
-    os.makedirs('tmp/' + DATASET)
+if not os.path.exists(OUT):
+    os.makedirs(OUT)
 
-# ==================Definition Start======================
 
-class Generator(nn.Module):
+def mlp(n_in, n_out, act):
+    return nn.Sequential(nn.Linear(n_in, WIDTH), act, nn.Linear(WIDTH, WIDTH), act, nn.Linear(WIDTH, n_out))
 
+
+class G(nn.Module):
     def __init__(self):
-        super(Generator, self).__init__()
-        self.main = nn.Sequential(
-            nn.Linear(2, DIM),
-            nn.ReLU(True),
-            nn.Linear(DIM, DIM),
-            nn.ReLU(True),
-            nn.Linear(DIM, 2),
-        )
+        super(G, self).__init__()
+        self.net = mlp(2, 2, nn.ReLU(True))
 
-    def forward(self, noise):
-        return self.main(noise)
+    def forward(self, z):
+        return self.net(z)
 
 
-class Discriminator(nn.Module):
-
+class D(nn.Module):
     def __init__(self):
-        super(Discriminator, self).__init__()
-        self.main = nn.Sequential(
-            nn.Linear(2, DIM),
-            nn.LeakyReLU(0.2),
-            nn.Linear(DIM, DIM),
-            nn.LeakyReLU(0.2),
-            nn.Linear(DIM, 1),
-        )
+        super(D, self).__init__()
+        self.net = mlp(2, 1, nn.LeakyReLU(0.2))
 
-    def forward(self, inputs):
-        return self.main(inputs).view(-1)
+    def forward(self, x):
+        return self.net(x).view(-1)
 
 
-def weights_init(m):
+def init_weights(m):
     if m.__class__.__name__.find('Linear') != -1:
         m.weight.data.normal_(0.0, 0.1)
         m.bias.data.fill_(0)
 
 
-# ------------------------------------------------ log
-_since_beginning = collections.defaultdict(lambda: {})
-_since_last_flush = collections.defaultdict(lambda: {})
-_iter = [0]
-
-def plot(name, value):
-    _since_last_flush[name][_iter[0]] = value
-
-def tick():
-    _iter[0] += 1
-
-def flush():
-    prints = []
-    for name, vals in _since_last_flush.items():
-        prints.append("{} {:.4f}".format(name, np.mean(list(vals.values()))))
-        _since_beginning[name].update(vals)
-        x_vals = np.sort(list(_since_beginning[name].keys()))
-        plt.clf()
-        plt.plot(x_vals, [_since_beginning[name][x] for x in x_vals])
-        plt.savefig('tmp/' + DATASET + '/' + name.replace(' ', '_') + '.jpg')
-    print("iter {} | {}".format(_iter[0], ", ".join(prints)))
-    _since_last_flush.clear()
-    with open('tmp/' + DATASET + '/log.pkl', 'wb') as f:
-        pickle.dump(dict(_since_beginning), f, pickle.HIGHEST_PROTOCOL)
-
-
-def generate_image(true_dist):
-    """points of both distributions, for the eye"""
-    noise = torch.randn(BATCH_SIZE, 2)
-    if use_cuda:
-        noise = noise.cuda()
-    samples = netG(Variable(noise)).cpu().data.numpy()
-    plt.clf()
-    plt.scatter(true_dist[:, 0], true_dist[:, 1], c='orange', marker='+')
-    plt.scatter(samples[:, 0], samples[:, 1], c='green', marker='+')
-    plt.savefig('tmp/' + DATASET + '/frame' + str(_iter[0]) + '.jpg')
-
-
-# Dataset iterator
 class Points(torch.utils.data.Dataset):
     def __init__(self, n=2000):
-        if DATASET == 'swissroll':
-            data = sklearn.datasets.make_swiss_roll(n_samples=n, noise=0.25)[0]
-            self.data = data.astype('float32')[:, [0, 2]] / 7.5
+        if TOY == 'roll':
+            pts = sklearn.datasets.make_swiss_roll(n_samples=n, noise=0.25)[0][:, [0, 2]] / 7.5
         else:
-            angles = np.random.randint(0, 8, n) * np.pi / 4
-            centers = 2. * np.stack([np.cos(angles), np.sin(angles)], 1)
-            self.data = ((centers + .02 * np.random.randn(n, 2)) / 1.414).astype('float32')
+            a = np.random.randint(0, 8, n) * np.pi / 4
+            pts = 1.4 * np.stack([np.cos(a), np.sin(a)], 1) + .02 * np.random.randn(n, 2)
+        self.pts = pts.astype('float32')
 
     def __len__(self):
-        return len(self.data)
+        return len(self.pts)
 
     def __getitem__(self, i):
-        return self.data[i]
+        return self.pts[i]
 
 
-loader = torch.utils.data.DataLoader(Points(), batch_size=BATCH_SIZE, shuffle=True, drop_last=True)
+loader = torch.utils.data.DataLoader(Points(), batch_size=BATCH, shuffle=True, drop_last=True)
 
-def inf_train_gen():
+
+def forever():
     while True:
-        for points in loader:
-            yield points
+        for pts in loader:
+            yield pts
 
 
-def calc_gradient_penalty(netD, real_data, fake_data):
-    alpha = torch.rand(real_data.size(0), 1)
-    alpha = alpha.expand(real_data.size())
-    alpha = alpha.cuda() if use_cuda else alpha
+def noise(n=BATCH):
+    z = torch.randn(n, 2)
+    return Variable(z.cuda() if gpu else z)
 
-    interpolates = alpha * real_data + ((1 - alpha) * fake_data)
-    interpolates = autograd.Variable(interpolates, requires_grad=True)
-    disc_interpolates = netD(interpolates)
 
-    gradients = autograd.grad(outputs=disc_interpolates, inputs=interpolates,
-                              grad_outputs=torch.ones(disc_interpolates.size()).cuda() if use_cuda else torch.ones(
-                                  disc_interpolates.size()),
-                              create_graph=True, retain_graph=True, only_inputs=True)[0]
+def penalty(net, real, fake):
+    """(|grad D| - 1)^2 somewhere between real and fake"""
+    eps = torch.rand(real.size(0), 1)
+    if gpu:
+        eps = eps.cuda()
+    between = Variable(eps * real + (1 - eps) * fake, requires_grad=True)
+    out = net(between)
+    ones = torch.ones(out.size())
+    grad = autograd.grad(outputs=out, inputs=between, grad_outputs=ones.cuda() if gpu else ones,
+                         create_graph=True, retain_graph=True, only_inputs=True)[0]
+    return GP_WEIGHT * ((grad.norm(2, dim=1) - 1) ** 2).mean()
 
-    return ((gradients.norm(2, dim=1) - 1) ** 2).mean() * LAMBDA
 
-# ==================Definition End======================
+history = {'critic': [], 'distance': [], 'generator': []}
 
-netG = Generator()
-netD = Discriminator()
-netD.apply(weights_init)
-netG.apply(weights_init)
-print(netG)
-print(netD)
 
-if use_cuda:
-    netD = netD.cuda()
+def report(step, real):
+    print('step %d ' % step + ' '.join('%s %.4f' % (k, np.mean(v[-20:])) for k, v in history.items()))
+    for k, v in history.items():
+        plt.clf()
+        plt.plot(v)
+        plt.savefig('%s/%s.png' % (OUT, k))
+    fake = netG(noise()).cpu().data.numpy()
+    plt.clf()
+    plt.scatter(real[:, 0], real[:, 1], c='k', s=4)
+    plt.scatter(fake[:, 0], fake[:, 1], c='r', s=4)
+    plt.savefig('%s/points_%d.png' % (OUT, step))
+    pickle.dump(history, open(OUT + '/history.pkl', 'wb'))
+
+
+netG = G()
+netD = D()
+netG.apply(init_weights)
+netD.apply(init_weights)
+if gpu:
     netG = netG.cuda()
+    netD = netD.cuda()
 
-optimizerD = optim.Adam(netD.parameters(), lr=1e-3, betas=(0.5, 0.9))
-optimizerG = optim.Adam(netG.parameters(), lr=1e-3, betas=(0.5, 0.9))
+optD = optim.Adam(netD.parameters(), lr=1e-3, betas=(0.5, 0.9))
+optG = optim.Adam(netG.parameters(), lr=1e-3, betas=(0.5, 0.9))
 
 one = torch.tensor(1.)
-mone = one * -1
-if use_cuda:
+if gpu:
     one = one.cuda()
-    mone = mone.cuda()
+mone = one * -1
 
-data = inf_train_gen()
+data = forever()
+t0 = time.time()
+for step in range(1, STEPS + 1):
 
-for iteration in range(ITERS):
-    start_time = time.time()
-    # (1) Update D network
-    for p in netD.parameters():  # reset requires_grad
-        p.requires_grad = True  # they are set to False below in netG update
-
-    for iter_d in range(CRITIC_ITERS):
-        real_data = next(data)
-        if use_cuda:
-            real_data = real_data.cuda()
-        real_data_v = autograd.Variable(real_data)
-
+    # ---- critic
+    for p in netD.parameters():
+        p.requires_grad = True   # switched off for the generator below
+    for _ in range(N_CRITIC):
+        real = next(data)
+        if gpu:
+            real = real.cuda()
+        real = Variable(real)
         netD.zero_grad()
 
-        # train with real
-        D_real = netD(real_data_v)
-        D_real = D_real.mean()
-        D_real.backward(mone)
+        d_real = netD(real).mean()
+        d_real.backward(mone)
 
-        # train with fake
-        noise = torch.randn(BATCH_SIZE, 2)
-        if use_cuda:
-            noise = noise.cuda()
         with torch.no_grad():
-            fake = netG(noise)
-        D_fake = netD(fake.detach())
-        D_fake = D_fake.mean()
-        D_fake.backward(one)
+            fake = netG(noise())
+        d_fake = netD(fake).mean()
+        d_fake.backward(one)
 
-        # train with gradient penalty
-        gradient_penalty = calc_gradient_penalty(netD, real_data_v.data, fake.data)
-        gradient_penalty.backward()
+        gp = penalty(netD, real.data, fake.data)
+        gp.backward()
+        optD.step()
 
-        D_cost = D_fake - D_real + gradient_penalty
-        Wasserstein_D = D_real - D_fake
-        optimizerD.step()
-
-    # (2) Update G network
+    # ---- generator
     for p in netD.parameters():
-        p.requires_grad = False  # to avoid computation
+        p.requires_grad = False
     netG.zero_grad()
+    g = netD(netG(noise())).mean()
+    g.backward(mone)
+    optG.step()
 
-    noise = torch.randn(BATCH_SIZE, 2)
-    if use_cuda:
-        noise = noise.cuda()
-    fake = netG(autograd.Variable(noise))
-    G = netD(fake)
-    G = G.mean()
-    G.backward(mone)
-    G_cost = -G
-    optimizerG.step()
+    history['critic'].append((d_fake - d_real + gp).item())
+    history['distance'].append((d_real - d_fake).item())
+    history['generator'].append(-g.item())
+    if step % 30 == 0:
+        report(step, real.cpu().numpy())
 
-    plot('disc cost', D_cost.cpu().data.numpy())
-    plot('wasserstein distance', Wasserstein_D.cpu().data.numpy())
-    plot('gen cost', G_cost.cpu().data.numpy())
-    plot('time', time.time() - start_time)
-    if iteration % 20 == 19:
-        flush()
-        generate_image(real_data.cpu().numpy())
-    tick()
-
-torch.save(netG.state_dict(), 'tmp/%s/netG.pth' % DATASET)
-torch.save(netD, 'tmp/%s/netD_full.pkl' % DATASET)
+print('%.1f s' % (time.time() - t0))
+torch.save(netG.state_dict(), OUT + '/G.pth')
+torch.save(netD, OUT + '/D_whole.pkl')

@@ -1,7 +1,7 @@
-"""Show the tool at work: migrate the example, train it on one process and on two, lay both results side by side.
+"""Show the tool at work: migrate the example, train it on one process and on two, compare.
 
-What it prints is computed from the two runs, and what must hold is checked, so that a demonstration cannot
-pass while the result is wrong: every validation sample counted once, the same checkpoint keys, each checkpoint
+Both results stand side by side, and what must hold of them is checked, so that a demonstration cannot pass
+while the result is wrong: every validation sample counted once, the same checkpoint keys, each checkpoint
 loads into the original's own model, and scores there what the two processes had printed.
 """
 
@@ -34,6 +34,7 @@ CHECKPOINTS = ("stage1_best.pth", "stage2_best.pth")
 PROGRESS = re.compile(r"阶段\d Epoch|提前结束|训练完成|rror")
 LAUNCH = ("-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2")
 TIMEOUT = 900
+ACCURACY = 0.95
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def main() -> int:
 
 
 def migrate() -> None:
-    """Migrate the example into a new folder; what is left to the reader (exit 1) does not end the demonstration."""
+    """Migrate the example into a new folder; go on if something is left to the reader (exit 1)."""
     out = WORK / "multi"
     shutil.rmtree(out, ignore_errors=True)
     command = [sys.executable, "-m", "multicard", "migrate", str(EXAMPLE / "train.py"), "-o", str(out)]
@@ -161,7 +162,7 @@ def train(name: str, script: Path, launcher: tuple[str, ...]) -> Run:
 
 @contextlib.contextmanager
 def ended_after(seconds: float, process: subprocess.Popen[str]) -> Iterator[None]:
-    """A training that hangs ends the demonstration: torchrun takes its ranks with it when it is asked to end."""
+    """End a training that hangs: torchrun, asked to end, takes its ranks with it."""
     timer = threading.Timer(seconds, process.terminate)
     timer.start()
     try:
@@ -185,9 +186,9 @@ def compare(single: Run, multi: Run) -> dict[str, bool]:
             list(single.state(name)) == list(multi.state(name)) for name in CHECKPOINTS
         ),
         "checkpoints: load strictly into the original's model": None not in scores,
-        f"the original, validating {CHECKPOINTS[-1]}, prints the same loss and accuracy": scores[-1]
-        == printed,
-        "accuracy is over 95 %": float(multi.accuracy) > 0.95,
+        f"{CHECKPOINTS[-1]}: the original's validation prints the same loss and accuracy": printed
+        == scores[-1],
+        f"accuracy is over {ACCURACY}": float(multi.accuracy) > ACCURACY,
     }
 
 

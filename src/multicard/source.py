@@ -1,7 +1,8 @@
 """One source file as text, tree and byte positions.
 
-`ast` counts lines and UTF-8 bytes; people count lines.  This is the one place that converts, so that an edit can
-say which bytes it replaces and every other byte of the file stays as it was, whatever its encoding and line ends.
+`ast` counts lines and UTF-8 bytes; people count lines.  This is the one place that converts, so that an edit
+can say which bytes it replaces and every other byte of the file stays as it was, whatever its encoding and
+line ends.
 """
 
 import ast
@@ -9,6 +10,8 @@ import codecs
 import io
 import re
 import tokenize
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +20,6 @@ from multicard.errors import SourceError
 from multicard.messages import Text
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
-_UNIT = re.compile(rb"^([ \t]+)\S", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,14 @@ class Module:
 
     def span(self, node: ast.AST) -> Span:
         """The bytes of a node; of a decorated definition without its decorators."""
-        assert isinstance(node, ast.expr | ast.stmt | ast.keyword | ast.arg | ast.alias | ast.excepthandler)
+        assert isinstance(
+            node, ast.expr | ast.stmt | ast.keyword | ast.arg | ast.alias | ast.excepthandler | ast.pattern
+        )
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
-        return Span(self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset))
+        return Span(
+            self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
+        )
 
     def text(self, node: ast.AST) -> str:
         """The source of a node."""
@@ -81,10 +87,12 @@ class Module:
     @cached_property
     def unit(self) -> str:
         """One step of indentation, as this file makes it."""
-        first = next((match for match in _UNIT.finditer(self.data)), None)
-        if first is None:
-            return "    "
-        return "\t" if first[1].startswith(b"\t") else first[1].decode() if len(first[1]) in (2, 4, 8) else "    "
+        for statement, (owner, suite) in self.suites.items():
+            if isinstance(owner, ast.stmt) and statement is suite[0] and statement.lineno > owner.lineno:
+                inner, outer = self.indent(statement), self.indent(owner)
+                if len(inner) > len(outer) and inner.startswith(outer):
+                    return inner[len(outer) :]
+        return "    "
 
     @cached_property
     def newline(self) -> str:
@@ -93,19 +101,63 @@ class Module:
         return found[0].decode() if found else "\n"
 
     @cached_property
+    def suites(self) -> dict[ast.stmt, tuple[ast.AST, list[ast.stmt]]]:
+        """What each statement stands under, and the statements that it stands among."""
+        found: dict[ast.stmt, tuple[ast.AST, list[ast.stmt]]] = {}
+        owners: list[ast.AST] = [self.tree]
+        for owner in owners:
+            for name in ("body", "handlers", "cases", "orelse", "finalbody"):
+                members = getattr(owner, name, [])
+                owners += members
+                found.update((member, (owner, members)) for member in members if isinstance(member, ast.stmt))
+        return found
+
+    @cached_property
+    def bare_generators(self) -> frozenset[ast.expr]:
+        """Generators that share their parentheses with the call: `sum(x for x in y)`."""
+        return frozenset(
+            call.args[0]
+            for call in ast.walk(self.tree)
+            if isinstance(call, ast.Call)
+            and [type(argument) for argument in call.args] == [ast.GeneratorExp]
+            and self.span(call.args[0]).end == self.span(call).end
+        )
+
+    @cached_property
     def string_lines(self) -> frozenset[int]:
         """Lines that begin inside a string: white space before them is the string's, not the code's."""
         inside: set[int] = set()
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.JoinedStr) or (
-                isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
-            ):
-                inside.update(range(node.lineno + 1, (node.end_lineno or node.lineno) + 1))
+        strings = []
+        for token in self._tokens:
+            name = tokenize.tok_name[token.type]
+            if name in ("FSTRING_START", "TSTRING_START"):
+                strings.append(token.start[0])
+            elif name in ("FSTRING_END", "TSTRING_END"):
+                inside.update(range(strings.pop() + 1, token.end[0] + 1))
+            elif name == "STRING":
+                inside.update(range(token.start[0] + 1, token.end[0] + 1))
         return frozenset(inside)
 
+    @cached_property
+    def comment_lines(self) -> frozenset[int]:
+        """Lines that hold a comment: a backslash at their end joins nothing."""
+        return frozenset(token.start[0] for token in self._tokens if token.type == tokenize.COMMENT)
+
+    @property
+    def _tokens(self) -> Iterator[tokenize.TokenInfo]:
+        return tokenize.generate_tokens(io.StringIO(self.data.decode(), newline=None).readline)
+
     def encode(self, data: bytes) -> bytes:
-        """`data` (UTF-8) as the bytes of this file: its own encoding, its own byte order mark."""
-        return self.bom + data.decode().encode(self.encoding)
+        """`data` (UTF-8) as the bytes of this file, mark and all; raises `SourceError` where that cannot be."""
+        try:
+            return self.bom + data.decode().encode(self.encoding)
+        except UnicodeEncodeError as error:
+            letters = error.object[error.start : error.end]
+            why = Text(
+                f"{self.path}: its encoding {self.encoding} has no {letters!r}, which its new text needs",
+                f"{self.path}:新内容需要的 {letters!r} 无法用该文件的编码 {self.encoding} 表示",
+            )
+            raise SourceError(why) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,25 +181,34 @@ def parse(path: Path, name: str, raw: bytes) -> Module:
     """Decode by byte order mark or cookie and parse the text; raises `SourceError` in one line."""
     bom = codecs.BOM_UTF8 if raw.startswith(codecs.BOM_UTF8) else b""
     try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
-        text = raw[len(bom) :].decode(encoding.replace("utf-8-sig", "utf-8"))
-    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+        encoding = tokenize.detect_encoding(io.BytesIO(raw).readline)[0].replace("utf-8-sig", "utf-8")
+        text = raw[len(bom) :].decode(encoding)
+        returns = text.encode(encoding) == raw[len(bom) :]
+    except (SyntaxError, UnicodeError, LookupError) as error:
         why = Text(f"{path}: cannot be decoded: {error}", f"{path}:无法解码:{error}")
         raise SourceError(why) from None
-    return parse_text(path, name, text, encoding=encoding.replace("utf-8-sig", "utf-8"), bom=bom)
+    if not returns:
+        why = Text(
+            f"{path}: cannot be written back in {encoding} as it was",
+            f"{path}:用 {encoding} 编码写回后内容会改变",
+        )
+        raise SourceError(why)
+    return parse_text(path, name, text, encoding=encoding, bom=bom)
 
 
 def parse_text(path: Path, name: str, text: str, *, encoding: str = "utf-8", bom: bytes = b"") -> Module:
     """Parse `text`; raises `SourceError` in one line, with the place."""
     try:
-        tree = ast.parse(text, filename=str(path))
+        data = text.encode()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # `"\d"` in a script is for its author to hear of, from Python
+            tree = ast.parse(text, filename=str(path))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         place = f"{path}:{line}" if line else str(path)
-        message = getattr(error, "msg", None) or str(error)
+        message = getattr(error, "msg", None) or str(error) or type(error).__name__
         why = Text(f"{place}: syntax error: {message}", f"{place}:语法错误:{message}")
         raise SourceError(why) from None
-    data = text.encode()
     starts = (0, *(match.end() for match in _LINE_END.finditer(data)))
     return Module(path, name, data, tree, encoding, bom, starts)
 

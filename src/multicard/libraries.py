@@ -1,0 +1,984 @@
+"""What the libraries do with values: a table of transfer functions by qualified name.
+
+`m.to(d)` is m; `torch.compile(m)` is m, compiled; iterating a loader yields batches; a criterion yields a loss;
+`loss.backward()` trains every model that the loss depends on.  A name that is not here is a function of its
+arguments (lower case) or a plain object (capitalised).
+"""
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from multicard.values import (
+    NONE,
+    NOTHING,
+    PLAIN,
+    SOME,
+    Class,
+    Const,
+    Data,
+    Func,
+    Lib,
+    Method,
+    Mod,
+    Obj,
+    Unknown,
+    Value,
+    Values,
+    contained,
+    data_of,
+    join,
+    merge,
+    objects,
+    one,
+)
+
+if TYPE_CHECKING:
+    from multicard.interpret import Interpreter
+
+NO_GRAD = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.grad_mode.no_grad"})
+EXITS = frozenset({"sys.exit", "os._exit", "builtins.exit", "builtins.quit", "os.abort"})
+LOADERS = frozenset({
+    "torch.utils.data.DataLoader",
+    "torch_geometric.loader.DataLoader",
+    "torch_geometric.data.DataLoader",
+    "monai.data.DataLoader",
+    "torchdata.stateful_dataloader.StatefulDataLoader",
+})
+DATASETS = frozenset({
+    "torch.utils.data.Dataset",
+    "torch.utils.data.TensorDataset",
+    "torch.utils.data.Subset",
+    "torch.utils.data.ConcatDataset",
+    "torch.utils.data.IterableDataset",
+    "torch.utils.data.ChainDataset",
+    "torch.utils.data.StackDataset",
+})
+SAMPLERS = frozenset({
+    "torch.utils.data.Sampler",
+    "torch.utils.data.RandomSampler",
+    "torch.utils.data.SequentialSampler",
+    "torch.utils.data.SubsetRandomSampler",
+    "torch.utils.data.WeightedRandomSampler",
+    "torch.utils.data.BatchSampler",
+    "torch.utils.data.DistributedSampler",
+})
+WRITERS = frozenset({
+    "torch.utils.tensorboard.SummaryWriter",
+    "tensorboardX.SummaryWriter",
+    "tensorboard_logger.Logger",
+    "visdom.Visdom",
+})
+DISTRIBUTED = frozenset({
+    "torch.distributed.init_process_group",
+    "torch.nn.parallel.DistributedDataParallel",
+    "accelerate.Accelerator",
+    "lightning.Fabric",
+    "lightning.fabric.Fabric",
+    "lightning_fabric.Fabric",
+    "pytorch_lightning.Trainer",
+    "lightning.Trainer",
+    "lightning.pytorch.Trainer",
+    "deepspeed.initialize",
+    "horovod.torch.init",
+    "ignite.distributed.Parallel",
+    "torch.distributed.fsdp.FullyShardedDataParallel",
+    "torch.distributed.fsdp.fully_shard",
+    "torch.multiprocessing.spawn",
+    "transformers.Trainer",
+})
+DATA_ATTRIBUTES = frozenset({
+    "shape", "data", "grad", "T", "mT", "H", "dtype", "device", "ndim", "values", "is_cuda", "requires_grad", "real",
+    "imag", "columns", "index", "iloc", "loc", "grad_fn", "is_leaf", "layout", "itemsize", "nbytes", "str", "text",
+    "_values", "loss", "logits", "label", "labels", "x", "y", "edge_index", "batch", "sents", "hidden_states",
+})
+MODEL_METHODS = frozenset({
+    "add_module", "apply", "bfloat16", "buffers", "children", "compile", "cpu", "cuda", "double", "eval", "extra_repr",
+    "float", "forward", "get_buffer", "get_parameter", "get_submodule", "half", "ipu", "load_state_dict", "modules",
+    "named_buffers", "named_children", "named_modules", "named_parameters", "parameters", "register_backward_hook",
+    "register_buffer", "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
+    "register_module", "register_parameter", "requires_grad_", "save_pretrained", "share_memory", "state_dict", "to",
+    "to_empty", "train", "type", "xpu", "zero_grad", "append", "extend", "insert", "items", "keys", "values", "update",
+    "pop", "from_pretrained", "generate", "gradient_checkpointing_enable", "resize_token_embeddings", "children",
+})
+SAME_MODEL = frozenset({
+    "apply", "bfloat16", "cpu", "cuda", "double", "eval", "float", "half", "requires_grad_", "share_memory", "to",
+    "train", "type", "xpu", "npu", "to_empty", "to_memory_format",
+})
+WITHOUT_PARAMETERS = frozenset({
+    "ReLU", "ReLU6", "LeakyReLU", "GELU", "ELU", "SELU", "CELU", "SiLU", "Mish", "Hardswish", "Hardsigmoid", "Hardtanh",
+    "Tanh", "Sigmoid", "LogSigmoid", "Softmax", "LogSoftmax", "Softmax2d", "Softplus", "Softsign", "Dropout", "Dropout1d",
+    "Dropout2d", "Dropout3d", "AlphaDropout", "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "Flatten",
+    "Unflatten", "Identity", "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "PixelShuffle", "PixelUnshuffle",
+    "ZeroPad2d", "ReflectionPad2d", "ReplicationPad2d", "ConstantPad2d", "CosineSimilarity", "PairwiseDistance", "Unfold",
+    "Fold", "MaxUnpool2d", "ReflectionPad1d", "ZeroPad1d", "ConstantPad1d", "ChannelShuffle",
+})
+_SIGNATURES: dict[str, tuple[str, ...]] = {
+    "torch.utils.data.DataLoader": (
+        "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
+        "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
+    ),
+    "torch.save": ("obj", "f", "pickle_module"),
+    "torch.load": ("f", "map_location", "pickle_module"),
+    "torch.utils.data.TensorDataset": ("0",),
+    "torch.utils.data.Subset": ("dataset", "indices"),
+    "torch.utils.data.random_split": ("dataset", "lengths", "generator"),
+    "torch.utils.data.WeightedRandomSampler": ("weights", "num_samples", "replacement", "generator"),
+    "torch.utils.data.BatchSampler": ("sampler", "batch_size", "drop_last"),
+    "torch.device": ("device", "index"),
+    "os.makedirs": ("name", "mode", "exist_ok"),
+    "os.mkdir": ("path", "mode"),
+    "builtins.open": ("file", "mode"),
+    "io.open": ("file", "mode"),
+    "tqdm.tqdm": ("iterable", "desc", "total"),
+    "sklearn.model_selection.train_test_split": ("0",),
+    "torch.nn.DataParallel": ("module", "device_ids", "output_device"),
+}
+_CANONICAL = {
+    "torch.utils.data.dataloader": "torch.utils.data",
+    "torch.utils.data.dataset": "torch.utils.data",
+    "torch.utils.data.sampler": "torch.utils.data",
+    "torch.utils.data.distributed": "torch.utils.data",
+    "torch.nn.modules.module": "torch.nn",
+    "torch.nn.modules": "torch.nn",
+    "torch.nn.parallel.data_parallel": "torch.nn",
+    "torch.nn.parallel.distributed": "torch.nn.parallel",
+    "torch.nn.parameter": "torch.nn",
+    "torch.optim.optimizer": "torch.optim",
+    "torch.cuda.amp.grad_scaler": "torch.cuda.amp",
+    "tqdm.auto": "tqdm",
+    "tqdm.notebook": "tqdm",
+    "tqdm.autonotebook": "tqdm",
+    "tqdm.std": "tqdm",
+    "pylab": "matplotlib.pyplot",
+    "matplotlib.pylab": "matplotlib.pyplot",
+}
+_EXACT = {
+    "torch.nn.parallel.DataParallel": "torch.nn.DataParallel",
+    "torch.nn.modules.DataParallel": "torch.nn.DataParallel",
+    "torch.nn.DistributedDataParallel": "torch.nn.parallel.DistributedDataParallel",
+    "torch.jit.ScriptModule": "torch.nn.Module",
+    "lightning.fabric.fabric.Fabric": "lightning.fabric.Fabric",
+}
+_STARS: dict[str, tuple[str, ...]] = {
+    "torch.utils.data": ("DataLoader", "Dataset", "TensorDataset", "random_split", "Subset", "ConcatDataset",
+                         "IterableDataset", "Sampler", "RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler"),
+    "tqdm": ("tqdm", "trange"),
+    "torch": ("nn", "optim", "utils", "cuda", "device", "Tensor", "tensor", "save", "load", "no_grad", "manual_seed"),
+    "torch.nn": ("Module", "Linear", "Conv2d", "Sequential", "BatchNorm2d", "ReLU", "CrossEntropyLoss", "DataParallel"),
+    "torch.optim": ("Adam", "AdamW", "SGD", "RMSprop", "lr_scheduler"),
+    "os": ("path", "listdir", "makedirs", "mkdir", "environ"),
+}
+
+
+def canonical(name: str) -> str:
+    """One name for what torch exports under several."""
+    if name in _EXACT:
+        return _EXACT[name]
+    if name in _CANONICAL:
+        return _CANONICAL[name]
+    head, _, tail = name.rpartition(".")
+    if head in _CANONICAL:
+        name = f"{_CANONICAL[head]}.{tail}"
+    return _EXACT.get(name, name)
+
+
+def star(base: str) -> tuple[str, ...]:
+    """What `from base import *` brings in, as far as training scripts use it."""
+    return _STARS.get(base, ())
+
+
+def kind_of_base(name: str) -> str:
+    """What a class with this library base is."""
+    head, _, tail = name.rpartition(".")
+    if name in DATASETS or name.startswith(("torchvision.datasets.", "torchaudio.datasets.")):
+        return "dataset"
+    if name in SAMPLERS:
+        return "sampler"
+    if name in LOADERS:
+        return "loader"
+    if name == "torch.optim.Optimizer" or (head == "torch.optim" and tail[:1].isupper()):
+        return "optimizer"
+    if head.startswith("torch.optim.lr_scheduler"):
+        return "scheduler"
+    if name.startswith("torch.nn.") and tail.endswith("Loss"):
+        return "criterion"
+    if name.startswith(("torch.nn.", "torchvision.models.", "transformers.", "torch_geometric.nn.")) and tail[:1].isupper():
+        return "model"
+    if tail.endswith(("Exception", "Error")) and head == "builtins":
+        return "exception"
+    return ""
+
+
+def bind(name: str, args: list[Values], kwargs: dict[str, Values]) -> dict[str, Values]:
+    """Arguments under the names of their parameters; by position where they are not known."""
+    parameters = _SIGNATURES.get("torch.utils.data.DataLoader" if name in LOADERS else name, ())
+    bound = {
+        parameters[index] if index < len(parameters) else str(index): values for index, values in enumerate(args)
+    }
+    return {**bound, **kwargs}
+
+
+def call(
+    run: "Interpreter",
+    name: str,
+    node: ast.Call | None,
+    args: list[Values],
+    kwargs: dict[str, Values],
+    *,
+    starred: bool = False,
+) -> Values:
+    """A call of something of a library."""
+    bound = bind(name, args, kwargs)
+    head, _, tail = name.rpartition(".")
+    place: ast.AST = node if node is not None else ast.Pass()
+    if head == "builtins":
+        return _builtin(run, tail, place, args, kwargs)
+    special = _SPECIAL.get(name)
+    if special is not None:
+        return special(run, name, place, bound)
+    kind = _kind_of_call(name, head, tail)
+    if kind:
+        obj = run.birth(kind, name, place)
+        obj.args = bound
+        obj.starred = starred
+        run.record("construct", name, place, obj, bound)
+        if kind == "model":
+            for index, values in enumerate(args):
+                for value in values:
+                    if isinstance(value, Obj) and value.kind == "model":
+                        obj.attrs[str(index)] = values
+                        run._adopt(obj, values)
+                    elif isinstance(value, Obj) and value.kind in {"list", "dict", "iter", "tuple"}:
+                        for inner in contained(one(value), "model"):
+                            obj.rest = join(obj.rest, one(inner))
+                            run._adopt(obj, one(inner))
+        return one(obj)
+    event = None
+    if not name.startswith(_QUIET):
+        event = run.record("call", name, place, None, bound)
+    if isinstance(place, ast.Call):
+        run.escape(place, args, kwargs, name)
+    data = merge([data_of(values) for values in bound.values()] or [PLAIN])
+    if name in NO_GRAD or name == "torch.set_grad_enabled" or name == "torch.enable_grad":
+        return _grad_mode(run, name, place, bound)
+    if _draws(name):
+        data = Data(data.models, data.loaders, data.tags | {"random"})
+    elif name in _CLOCKS:
+        data = Data(data.models, data.loaders, data.tags | {"clock"})
+    if tail[:1].isupper() or name in _FACTORIES:
+        obj = run.birth("lib", name, place)
+        obj.args = bound
+        obj.starred = starred
+        obj.rest = one(data)
+        if event is not None:
+            event.subject = obj
+        return one(obj)
+    return one(data)
+
+
+_QUIET = ("torch.nn.functional.", "math.", "os.path.", "numpy.float", "torch.float", "torch.long")
+_CLOCKS = frozenset({
+    "time.time", "time.strftime", "time.localtime", "time.ctime", "time.asctime", "datetime.datetime.now",
+    "datetime.datetime.today", "datetime.date.today", "datetime.now", "datetime.datetime.utcnow", "time.perf_counter",
+    "time.gmtime", "uuid.uuid4", "time.monotonic", "os.getpid",
+})
+_FACTORIES = frozenset({
+    "csv.writer", "csv.reader", "logging.getLogger", "matplotlib.pyplot.subplots", "matplotlib.pyplot.figure",
+    "pandas.read_csv", "wandb.init", "pandas.concat", "gzip.open", "codecs.open", "h5py.File", "zipfile.ZipFile",
+    "tarfile.open", "neptune.init_run", "mlflow.start_run", "datetime.datetime.now", "pathlib.Path", "matplotlib.pyplot.gca",
+    "matplotlib.pyplot.gcf", "matplotlib.pyplot.subplot", "matplotlib.pyplot.axes", "PIL.Image.open", "PIL.Image.fromarray",
+    "yaml.safe_load", "yaml.load", "json.load", "json.loads", "toml.load",
+})
+
+
+def _draws(name: str) -> bool:
+    return name.startswith(("numpy.random.", "random.")) or (
+        name.startswith("torch.") and name.rpartition(".")[2] in {
+            "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "bernoulli", "multinomial", "normal",
+            "poisson", "randint_like",
+        }
+    )
+
+
+def _kind_of_call(name: str, head: str, tail: str) -> str:
+    if name in LOADERS:
+        return "loader"
+    if name in WRITERS:
+        return "writer"
+    if name in DATASETS or (name.startswith(("torchvision.datasets.", "torchaudio.datasets.", "torchtext.datasets."))):
+        return "dataset"
+    if name in {"datasets.load_dataset", "datasets.load_from_disk"}:
+        return "dataset"
+    if name in SAMPLERS:
+        return "sampler"
+    if head.startswith("torch.optim.lr_scheduler") or (head == "transformers" and tail.startswith("get_") and "schedule" in tail):
+        return "scheduler"
+    if (head in {"torch.optim", "torch_optimizer", "timm.optim", "bitsandbytes.optim", "adabelief_pytorch"} and tail[:1].isupper()) or (
+        head == "transformers" and tail in {"AdamW", "Adafactor"}
+    ):
+        return "optimizer"
+    if name == "torch.optim.*":
+        return "optimizer"
+    if name in {"torch.amp.GradScaler", "torch.cuda.amp.GradScaler"}:
+        return "scaler"
+    if head == "torch.nn" and tail.endswith("Loss"):
+        return "criterion"
+    if head in {"torch.nn", "torch_geometric.nn", "torchvision.ops"} and (tail[:1].isupper() and tail != "Parameter"):
+        return "model"
+    if name.startswith(("torchvision.models.", "timm.create_model", "segmentation_models_pytorch.", "efficientnet_pytorch.",
+                        "pretrainedmodels.", "torchvision.models.*")):
+        return "model"
+    if name.startswith("transformers.") and tail in {"from_pretrained", "from_config"} and "Model" in head + "For" and (
+        "Model" in head or "For" in head
+    ):
+        return "model"
+    if head.startswith("transformers") and ("Model" in tail or "For" in tail) and tail[:1].isupper():
+        return "model"
+    if name in {"torch.hub.load", "torch.jit.load"}:
+        return "model"
+    if head.startswith("torchmetrics") and tail[:1].isupper():
+        return "metric"
+    return ""
+
+
+def _grad_mode(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    obj = run.birth("grad_mode", name, place)
+    if name in NO_GRAD:
+        mode = bound.get("0") or bound.get("mode")
+        obj.args = {"mode": one(Const(False)) if mode is None else _negated(mode)}
+    elif name == "torch.enable_grad":
+        obj.args = {"mode": one(Const(True))}
+    else:
+        mode = bound.get("0") or bound.get("mode") or SOME
+        obj.args = {"mode": mode}
+        consts = [value for value in mode if isinstance(value, Const)]
+        if len(consts) == len(mode) == 1:
+            run.grad = bool(consts[0].value)
+    return one(obj)
+
+
+def _negated(values: Values) -> Values:
+    consts = [value for value in values if isinstance(value, Const)]
+    return one(Const(not consts[0].value)) if len(consts) == len(values) == 1 else SOME
+
+
+# --- special functions --------------------------------------------------------------------------------------------
+
+_Handler = Callable[["Interpreter", str, ast.AST, dict[str, Values]], Values]
+
+
+def _compile(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    values = bound.get("0") or bound.get("model") or NOTHING
+    for value in values:
+        if isinstance(value, Obj) and value.kind in {"model", "wrapped"}:
+            model = value.inner or value
+            model.args["*compiled"] = one(Const(True))
+            run.record("compile", name, place, value)
+    return values or SOME
+
+
+def _data_parallel(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    result: Values = NOTHING
+    for value in bound.get("module", NOTHING):
+        if isinstance(value, Obj) and value.kind == "model":
+            run.record("data_parallel", name, place, value, bound)
+            result = join(result, one(run.wrapper(value, "DataParallel")))
+        else:
+            result = join(result, one(value))
+    return result or SOME
+
+
+def _distributed(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    run.record("distributed", name, place, None, bound)
+    result: Values = NOTHING
+    if name == "torch.nn.parallel.DistributedDataParallel":
+        for value in bound.get("0", bound.get("module", NOTHING)):
+            is_model = isinstance(value, Obj) and value.kind == "model"
+            result = join(result, one(run.wrapper(value)) if is_model and isinstance(value, Obj) else one(value))
+    return result or SOME
+
+
+def _random_split(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    run.record("call", name, place, None, bound)
+    split = run.birth("list", "list", place)
+    lengths = [item for item in bound.get("lengths", NOTHING) if isinstance(item, Obj) and item.items is not None]
+    count = len(lengths[0].items or ()) if lengths else 2
+    items: list[Values] = []
+    for index in range(count):
+        key = (place, "split", index, *run.calls[-6:])
+        part = run.born.get(key)
+        if part is None:
+            part = run.birth("dataset", "torch.utils.data.Subset", ast.Pass())
+            part.site = run.birth("list", "list", place).site
+            part.args = {"dataset": bound.get("dataset", SOME), "split": one(Const(index))}
+            run.born[key] = part
+        items.append(one(part))
+    split.items = items
+    return one(split)
+
+
+def _train_test_split(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    run.record("call", name, place, None, bound)
+    return one(merge([data_of(values) for values in bound.values()] or [PLAIN]))
+
+
+def _chain(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    obj = run.birth("iter", name.rpartition(".")[2], place)
+    obj.items = [values for key, values in bound.items() if key.isdigit()]
+    return one(obj)
+
+
+def _progress(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    run.record("call", name, place, None, bound)
+    obj = run.birth("iter", "tqdm", place)
+    obj.items = [bound["iterable"]] if "iterable" in bound else []
+    obj.rest = SOME if name.endswith("trange") or not obj.items else NOTHING
+    return one(obj)
+
+
+def _partial(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    obj = run.birth("partial", name, place)
+    obj.rest = bound.get("0", NOTHING)
+    obj.items = [values for key, values in bound.items() if key.isdigit() and key != "0"]
+    obj.attrs = {key: values for key, values in bound.items() if not key.isdigit()}
+    return one(obj)
+
+
+def _deepcopy(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    result: Values = NOTHING
+    for value in bound.get("0", bound.get("x", NOTHING)):
+        if isinstance(value, Obj) and value.kind in {"model", "wrapped"}:
+            run.record("escape", name, place, value)
+            model = value.inner or value
+            copy = run.birth("model", model.name, place, cls=model.cls)
+            copy.cls = model.cls
+            copy.attrs = dict(model.attrs)
+            result = join(result, one(copy))
+        else:
+            result = join(result, one(value))
+    return result or SOME
+
+
+def _backward(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    values = bound.get("0", bound.get("tensors", NOTHING))
+    run.record("backward" if name.endswith("backward") else "autograd_grad", name, place, data_of(values), bound)
+    return one(data_of(values))
+
+
+def _clip(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    run.record("clip", name, place, data_of(bound.get("0", bound.get("parameters", NOTHING))), bound)
+    return SOME
+
+
+def _import_module(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    for value in bound.get("0", bound.get("name", NOTHING)):
+        if isinstance(value, Const) and isinstance(value.value, str):
+            return one(run._imported(value.value))
+    return one(Unknown("a module whose name is only known when it runs"))
+
+
+def _namespace(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    obj = run.birth("namespace", name, place)
+    obj.attrs.update({key: _config(values) for key, values in bound.items() if not key.isdigit()})
+    return one(obj)
+
+
+def _config(values: Values) -> Values:
+    return frozenset(Const(v.value, config=True) if isinstance(v, Const) else v for v in values)
+
+
+def _cuda_device(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    run.record("call", name, place, None, bound)
+    obj = run.birth("device", name, place)
+    obj.args = bound
+    return one(obj)
+
+
+def _load(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    obj = run.birth("loaded", name, place)
+    obj.args = bound
+    run.record("load", name, place, obj, bound)
+    return one(obj)
+
+
+_SPECIAL: dict[str, _Handler] = {
+    "torch.compile": _compile,
+    "torch.jit.script": _compile,
+    "torch.nn.SyncBatchNorm.convert_sync_batchnorm": _compile,
+    "torch.nn.DataParallel": _data_parallel,
+    "torch.utils.data.random_split": _random_split,
+    "sklearn.model_selection.train_test_split": _train_test_split,
+    "itertools.chain": _chain,
+    "itertools.chain.from_iterable": _chain,
+    "itertools.cycle": _chain,
+    "itertools.islice": _chain,
+    "tqdm.tqdm": _progress,
+    "tqdm": _progress,
+    "tqdm.trange": _progress,
+    "functools.partial": _partial,
+    "copy.deepcopy": _deepcopy,
+    "copy.copy": _deepcopy,
+    "torch.autograd.backward": _backward,
+    "torch.autograd.grad": _backward,
+    "torch.nn.utils.clip_grad_norm_": _clip,
+    "torch.nn.utils.clip_grad_norm": _clip,
+    "torch.nn.utils.clip_grad_value_": _clip,
+    "importlib.import_module": _import_module,
+    "argparse.Namespace": _namespace,
+    "types.SimpleNamespace": _namespace,
+    "easydict.EasyDict": _namespace,
+    "torch.device": _cuda_device,
+    "torch.load": _load,
+    **dict.fromkeys(DISTRIBUTED, _distributed),
+}
+
+
+# --- builtins -----------------------------------------------------------------------------------------------------
+
+
+def _builtin(
+    run: "Interpreter", tail: str, place: ast.AST, args: list[Values], kwargs: dict[str, Values]
+) -> Values:
+    first = args[0] if args else NOTHING
+    data = merge([data_of(values) for values in (*args, *kwargs.values())] or [PLAIN])
+    match tail:
+        case "print" | "exit" | "quit" | "input":
+            run.record("call", f"builtins.{tail}", place, None, bind(f"builtins.{tail}", args, kwargs))
+            return NONE
+        case "open":
+            bound = bind("builtins.open", args, kwargs)
+            obj = run.birth("file", "builtins.open", place)
+            obj.args = bound
+            run.record("call", "builtins.open", place, obj, bound)
+            return one(obj)
+        case "super":
+            frame = run.frame
+            while frame.self_value is None and frame.parent is not None:
+                frame = frame.parent
+            if frame.self_value is not None:
+                proxy = run.birth("super", "super", place)
+                proxy.inner = frame.self_value
+                proxy.attrs = {}
+                return one(_super_of(run, frame.self_value, place))
+            return SOME
+        case "enumerate" | "zip" | "iter" | "reversed" | "filter" | "map" | "sorted":
+            obj = run.birth("iter", tail, place)
+            items = args[:1] if tail == "enumerate" else args
+            if tail in {"map", "filter"}:
+                items = args[1:]
+                if tail == "map" and args:
+                    mapped = run.call_values(first, None, [run.iterate(item) for item in items], {})
+                    obj.rest = join(obj.rest, mapped)
+                    items = []
+            obj.items = items
+            return one(obj)
+        case "list" | "tuple" | "set":
+            loaders = run.loaders_of(first)
+            for loader in loaders:
+                run.record("iterate", tail, place, loader)
+            obj = run.birth(tail, tail, place)
+            for value in first:
+                if isinstance(value, Obj) and value.items is not None and value.kind in {"list", "tuple"}:
+                    obj.items = list(value.items)
+            if obj.items is None and args:
+                obj.rest = join(obj.rest, run.iterate(first))
+            elif obj.items is None:
+                obj.items = []
+            return one(obj)
+        case "dict":
+            obj = run.birth("dict", "dict", place)
+            for source in objects(first, "dict"):
+                obj.attrs.update(source.attrs)
+                obj.rest = join(obj.rest, source.rest)
+            obj.attrs.update(kwargs)
+            return one(obj)
+        case "next":
+            for loader in run.loaders_of(first):
+                run.record("next", "next", place, loader)
+            return run.iterate(first)
+        case "getattr":
+            return _getattr(run, args, place)
+        case "setattr" if len(args) > 2:
+            names = [value.value for value in args[1] if isinstance(value, Const)]
+            for value in first:
+                run.store_attribute(value, str(names[0]) if names else "*", args[2], place)
+            return NONE
+        case "hasattr" | "isinstance" | "callable" | "issubclass":
+            if tail in {"hasattr", "isinstance"}:
+                for value in first:
+                    if isinstance(value, Obj) and value.kind in {"model", "wrapped"}:
+                        run.record("escape", f"builtins.{tail}", place, value)
+            return SOME
+        case "vars":
+            return SOME
+        case "len":
+            for value in first:
+                if isinstance(value, Obj) and value.kind == "loader":
+                    run.record("len", "len", place, value)
+                    return one(Data(tags=frozenset({"length"})))
+            return one(data)
+        case "property" | "staticmethod" | "classmethod" if args:
+            return first
+        case "type" if len(args) == 1:
+            classes = frozenset(value.cls for value in first if isinstance(value, Obj) and value.cls is not None)
+            return classes or SOME
+        case "globals" | "locals":
+            obj = run.birth("dict", "dict", place)
+            source_frame = run.frame.top if tail == "globals" and run.frame.top else run.frame
+            obj.attrs = dict(source_frame.names)
+            return one(obj)
+        case "exec" | "eval":
+            return _eval(run, first)
+        case "object":
+            return one(run.birth("instance", "object", place))
+        case "str" | "int" | "float" | "bool":
+            return one(data) if args else one(Const(None, config=True))
+        case "max" | "min":
+            return one(data)
+    if tail[:1].isupper():
+        return one(run.birth("exception", tail, place))
+    if isinstance(place, ast.Call):
+        run.escape(place, args, kwargs, f"builtins.{tail}")
+    return one(data)
+
+
+def _super_of(run: "Interpreter", owner: Obj, place: ast.AST) -> Obj:
+    """A stand-in whose methods are those of the classes above the one that is running."""
+    running = next(
+        (frame.node for frame in reversed(run.stack) if isinstance(frame.node, ast.FunctionDef)), None
+    )
+    proxy = run.birth("super", "super", place)
+    proxy.inner = None
+    proxy.attrs = {}
+    if owner.cls is None:
+        return proxy
+    above = False
+    for cls in owner.cls.mro():
+        if not isinstance(cls, Class):
+            continue
+        if above:
+            for name, values in cls.names.items():
+                if name not in proxy.attrs:
+                    proxy.attrs[name] = frozenset(
+                        Func(v.node, v.module, v.closure, owner, v.cls, v.decorators) if isinstance(v, Func) else v
+                        for v in values
+                    )
+        elif running is not None and running in cls.node.body:
+            above = True
+    proxy.items = None
+    proxy.rest = one(owner)
+    return proxy
+
+
+def _getattr(run: "Interpreter", args: list[Values], place: ast.AST) -> Values:
+    if len(args) < 2:
+        return SOME
+    names = [value.value for value in args[1] if isinstance(value, Const) and isinstance(value.value, str)]
+    exact = len(names) == len(args[1])
+    result: Values = NOTHING
+    for value in args[0]:
+        if exact:
+            for name in names:
+                if isinstance(value, Obj) and value.kind == "model":
+                    run.record("attr", name, place, value)
+                    result = join(result, run.attribute_of(value, name, _expr(place)))
+                else:
+                    result = join(result, run.attribute(value, name, _expr(place)))
+        elif isinstance(value, Mod):
+            own = [v for values in value.frame.names.values() for v in values if isinstance(v, Class | Func)]
+            result = join(result, frozenset(v for v in own if v.module is value.module))
+        elif isinstance(value, Lib):
+            result = join(result, one(Lib(f"{value.name}.*")))
+        elif isinstance(value, Obj) and value.cls is not None:
+            methods = [v for names_ in value.cls.names.values() for v in names_ if isinstance(v, Func)]
+            held = [v for values in value.attrs.values() for v in values if not isinstance(v, Const)]
+            del methods
+            result = join(result, frozenset(held))
+    if len(args) > 2:
+        result = join(result, args[2])
+    return result or SOME
+
+
+def _expr(place: ast.AST) -> ast.expr:
+    return place if isinstance(place, ast.expr) else ast.Constant(None)
+
+
+def _eval(run: "Interpreter", values: Values) -> Values:
+    for value in values:
+        if isinstance(value, Const) and isinstance(value.value, str) and value.value.isidentifier():
+            return run.load(value.value)
+    own = [
+        v
+        for found in (run.frame.top.names.values() if run.frame.top else ())
+        for v in found
+        if isinstance(v, Class) and run._kind_of(v) == "model"
+    ]
+    return frozenset(own) or one(Unknown("evaluates text that is only known when it runs"))
+
+
+# --- methods ------------------------------------------------------------------------------------------------------
+
+
+def method(
+    run: "Interpreter", callee: Method, node: ast.Call | None, args: list[Values], kwargs: dict[str, Values]
+) -> Values:
+    """A call of a library's method."""
+    owner, name = callee.owner, callee.name
+    place: ast.AST = node if node is not None else ast.Pass()
+    given = [*args, *kwargs.values()]
+    bound = {str(index): values for index, values in enumerate(args)} | kwargs
+    match owner:
+        case Data():
+            return _data_method(run, owner, name, place, given, bound)
+        case Const(value=str()):
+            if name == "format":
+                return one(merge([data_of(values) for values in given] or [PLAIN]))
+            if name in {"split"}:
+                return SOME
+            return one(merge([data_of(values) for values in given])) if given else SOME
+        case Obj(kind="wrapped" | "model"):
+            return _model_method(run, owner, name, place, args, kwargs)
+        case Obj(kind="list" | "tuple" | "set" | "dict" | "iter" | "namespace"):
+            return _container_method(run, owner, name, place, args, kwargs)
+        case Obj():
+            return _object_method(run, owner, name, place, args, kwargs)
+        case _:
+            return one(merge([data_of(values) for values in given] or [PLAIN]))
+
+
+def _data_method(
+    run: "Interpreter", owner: Data, name: str, place: ast.AST, given: list[Values], bound: dict[str, Values]
+) -> Values:
+    if name == "backward":
+        run.record("backward", name, place, owner, bound)
+        return NONE
+    if name in {"register_hook"}:
+        for values in given:
+            for value in values:
+                if isinstance(value, Func):
+                    run.apply(value, None, [SOME], {})
+        return SOME
+    if name in {"requires_grad_"} and "params" in owner.tags:
+        for model in owner.models:
+            run.record("freeze", "", place, model, {"value": bound.get("0", one(Const(True)))})
+        return one(owner)
+    if name in WRITES or name in {"cuda", "to", "cuda_", "type"}:
+        run.record("data_call", name, place, owner, bound)
+    data = merge([owner, *(data_of(values) for values in given)])
+    if name in _DRAWING_METHODS:
+        data = Data(data.models, data.loaders, data.tags | {"random"})
+    if name in {"detach"}:
+        data = Data(frozenset(), data.loaders, data.tags)
+    return one(data)
+
+
+_DRAWING_METHODS = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "shuffle"})
+WRITES = frozenset({
+    "to_csv", "to_excel", "to_json", "to_pickle", "to_parquet", "to_feather", "to_html", "savefig", "save", "tofile",
+    "save_model", "save_pretrained", "to_hdf", "dump", "imwrite", "write_image", "to_latex", "write_html", "savetxt",
+    "write_text", "write_bytes", "mkdir", "unlink", "rmdir", "rename", "touch",
+})
+
+
+def _model_method(
+    run: "Interpreter", owner: Obj, name: str, place: ast.AST, args: list[Values], kwargs: dict[str, Values]
+) -> Values:
+    model = owner.inner if owner.kind == "wrapped" and owner.inner is not None else owner
+    bound = {str(index): values for index, values in enumerate(args)} | kwargs
+    own = bool(run.inside) and run.inside[-1] is model
+    if not own:
+        run.record("method", name, place, owner, bound)
+    if name == "eval":
+        run.evaluating[model] = True
+    elif name == "train":
+        mode = args[0] if args else kwargs.get("mode", one(Const(True)))
+        consts = [value.value for value in mode if isinstance(value, Const)]
+        run.evaluating[model] = bool(consts) and len(consts) == len(mode) and not any(consts)
+    if name in SAME_MODEL:
+        if name == "apply" and args:
+            run.escape_function(args[0])
+        return one(owner)
+    if name in {"parameters", "named_parameters", "buffers", "named_buffers"}:
+        return one(Data(models=frozenset({model}), tags=frozenset({"params"})))
+    if name in {"state_dict"}:
+        return one(_state(run, model, place))
+    if name in {"modules", "children", "named_modules", "named_children", "values", "items", "keys"}:
+        obj = run.birth("iter", name, place)
+        inner = run.birth("model", f"{model.name}.{name}", place)
+        inner.owner = inner.owner or model
+        obj.rest = one(inner)
+        if name.startswith("named") or name == "items":
+            pair = run.birth("tuple", "tuple", place)
+            pair.items = [SOME, one(inner)]
+            obj.rest = one(pair)
+        return one(obj)
+    if name == "forward":
+        return run.forward(model, place if isinstance(place, ast.Call) else None, args, kwargs)
+    if name in {"append", "extend", "insert", "add_module", "update", "register_module"}:
+        for values in [*args, *kwargs.values()]:
+            for inner in contained(values, "model"):
+                model.rest = join(model.rest, one(inner))
+                run._adopt(model, one(inner))
+        return NONE
+    if name in {"load_state_dict", "zero_grad", "register_buffer", "register_parameter"}:
+        return NONE
+    if name.startswith("register_") and args:
+        for value in args[0]:
+            if isinstance(value, Func):
+                run.apply(value, None, [], {}, starred=True)
+        return SOME
+    data = merge([data_of(values) for values in bound.values()] or [PLAIN])
+    return one(Data(data.models | {model}, data.loaders, data.tags))
+
+
+def _state(run: "Interpreter", model: Obj, place: ast.AST) -> Obj:
+    obj = run.birth("state", "state_dict", place)
+    obj.inner = model
+    return obj
+
+
+def _container_method(
+    run: "Interpreter", owner: Obj, name: str, place: ast.AST, args: list[Values], kwargs: dict[str, Values]
+) -> Values:
+    match name:
+        case "append" | "add" | "insert" | "appendleft" | "push":
+            value = args[-1] if args else NOTHING
+            if owner.items is not None and name == "append" and not run.loops and len(owner.items) < 8:
+                owner.items = [*owner.items, value]
+            else:
+                owner.rest = join(owner.rest, value)
+            return NONE
+        case "extend":
+            if args:
+                run.extend(owner, args[0])
+            return NONE
+        case "update":
+            for source in args:
+                for value in source:
+                    if isinstance(value, Obj):
+                        owner.attrs.update(value.attrs)
+                        owner.rest = join(owner.rest, value.rest)
+            owner.attrs.update(kwargs)
+            return NONE
+        case "items":
+            obj = run.birth("iter", "items", place)
+            pair = run.birth("tuple", "tuple", place)
+            everything = owner.rest
+            for item in owner.attrs.values():
+                everything = join(everything, item)
+            pair.items = [SOME, everything or SOME]
+            obj.rest = one(pair)
+            return one(obj)
+        case "values":
+            obj = run.birth("iter", "values", place)
+            everything = owner.rest
+            for item in owner.attrs.values():
+                everything = join(everything, item)
+            obj.rest = everything or SOME
+            return one(obj)
+        case "keys":
+            return SOME
+        case "get" | "pop" | "setdefault" | "popleft":
+            if owner.kind in {"dict", "namespace"} and args:
+                keys = [value.value for value in args[0] if isinstance(value, Const)]
+                found: Values = NOTHING
+                for key in keys:
+                    found = join(found, owner.attrs.get(str(key), NOTHING))
+                result = join(found or owner.rest, args[1] if len(args) > 1 else NOTHING)
+                return result or SOME
+            return run.iterate(one(owner))
+        case "copy":
+            return one(owner)
+        case "set_postfix" | "set_description" | "set_postfix_str" | "write" | "close" | "refresh":
+            run.record("call", f"tqdm.{name}", place, owner, {str(i): v for i, v in enumerate(args)})
+            return NONE
+        case "__next__" | "next":
+            for loader in run.loaders_of(one(owner)):
+                run.record("next", "next", place, loader)
+            return run.iterate(one(owner))
+        case _:
+            data = merge([data_of(one(owner)), *(data_of(values) for values in (*args, *kwargs.values()))])
+            return one(data)
+
+
+def _object_method(
+    run: "Interpreter", owner: Obj, name: str, place: ast.AST, args: list[Values], kwargs: dict[str, Values]
+) -> Values:
+    bound = {str(index): values for index, values in enumerate(args)} | kwargs
+    if owner.kind == "super":
+        for value in owner.rest:
+            if isinstance(value, Obj) and name == "forward":
+                return one(Data(models=frozenset({value}), tags=frozenset({"local"})))
+            if isinstance(value, Obj) and value.kind == "model":
+                return _model_method(run, value, name, place, args, kwargs)
+            if isinstance(value, Obj) and name == "__init__":
+                for index, values in enumerate(args):
+                    value.args.setdefault(f"super.{index}", values)
+                for key, values in kwargs.items():
+                    value.args[key] = values
+                if value.kind in {"loader", "dataset"}:
+                    value.args.update(bind("torch.utils.data.DataLoader", args, kwargs) if value.kind == "loader" else {})
+                    value.call = place if isinstance(place, ast.Call) and value.kind == "loader" else value.call
+        return NONE
+    if owner.kind == "optimizer":
+        if name == "step":
+            run.record("step", name, place, owner, bound)
+            for values in (*args, *kwargs.values()):
+                for value in values:
+                    if isinstance(value, Func):
+                        return run.apply(value, None, [], {})
+            return NONE
+        run.record("optimizer", name, place, owner, bound)
+        if name == "state_dict":
+            state = run.birth("state", "state_dict", place)
+            state.inner = owner
+            return one(state)
+        return SOME
+    if owner.kind == "scaler":
+        if name == "scale" and args:
+            return args[0]
+        if name == "step" and args:
+            for optimizer in objects(args[0], "optimizer"):
+                run.record("step", "scaler.step", place, optimizer, bound)
+            return NONE
+        if name == "unscale_" and args:
+            run.record("unscale", name, place, owner, bound)
+        return SOME
+    if owner.kind == "scheduler":
+        run.record("schedule" if name == "step" else "scheduler", name, place, owner, bound)
+        return SOME
+    if owner.kind == "loader" and name == "__iter__":
+        obj = run.birth("iter", "iter", place)
+        obj.items = [one(owner)]
+        return one(obj)
+    if owner.kind == "loaded" and name not in {"items", "keys", "values"}:
+        return SOME
+    run.record("call", f"{owner.name}.{name}", place, owner, bound)
+    if isinstance(place, ast.Call):
+        run.escape(place, args, kwargs, f"{owner.name}.{name}")
+    if name in {"parse_args", "parse_known_args"}:
+        space = run.birth("namespace", "argparse.Namespace", place)
+        if name == "parse_known_args":
+            pair = run.birth("tuple", "tuple", place)
+            pair.items = [one(space), SOME]
+            return one(pair)
+        return one(space)
+    if owner.kind in {"file", "writer"}:
+        return SOME
+    if name in {"now", "today", "strftime"} or "clock" in data_of(owner.rest).tags:
+        return one(Data(tags=frozenset({"clock"})))
+    data = merge([data_of(one(owner)), *(data_of(values) for values in (*args, *kwargs.values()))])
+    if owner.name in {"torch.Generator"}:
+        return one(owner)
+    if owner.kind in {"lib", "metric"} and owner.name.startswith(("pandas", "matplotlib", "PIL", "wandb", "logging", "pathlib")):
+        child = run.birth("lib", f"{owner.name}.{name}", place)
+        child.rest = join(child.rest, one(data))
+        return one(child)
+    return one(data)
+
+
+def is_value(value: Value) -> bool:
+    """Whether a value is plain data."""
+    return isinstance(value, Data | Const)

@@ -1,0 +1,143 @@
+"""The entry script and every local module that it imports, parsed once.
+
+Half of real training code lies outside the entry file: the trainer class, the engine, the model.  A rewriter of
+single files cannot see what its loader or its model is.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from multicard.errors import SourceError
+from multicard.source import Module, read
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """What was read.  `modules` are by dotted name; the entry is `__main__`."""
+
+    entry: Module
+    modules: dict[str, Module]
+    roots: tuple[Path, ...]
+    skipped: tuple[SourceError, ...] = ()
+    """Local modules that are imported but cannot be parsed."""
+
+    def find(self, name: str) -> Module | None:
+        """The local module of that dotted name, if it was read."""
+        return self.modules.get(name)
+
+
+@dataclass
+class _Reader:
+    roots: list[Path]
+    modules: dict[str, Module] = field(default_factory=dict)
+    by_path: dict[Path, Module] = field(default_factory=dict)
+    skipped: list[SourceError] = field(default_factory=list)
+
+    def locate(self, name: str) -> Path | None:
+        parts = name.split(".")
+        for root in self.roots:
+            base = root.joinpath(*parts)
+            for path in (base / "__init__.py", base.with_name(base.name + ".py")):
+                if path.is_file():
+                    return path
+        return None
+
+    def load(self, name: str) -> None:
+        """Read a module and its packages; an unknown name is a library's."""
+        if name in self.modules or not name:
+            return
+        parent = name.rpartition(".")[0]
+        if parent:
+            self.load(parent)
+        path = self.locate(name)
+        if path is None:
+            return
+        known = self.by_path.get(path.resolve())
+        if known is not None:
+            self.modules[name] = known
+            return
+        try:
+            module = read(path, name)
+        except SourceError as error:
+            self.skipped.append(error)
+            return
+        self.modules[name] = module
+        self.by_path[path.resolve()] = module
+        self.follow(module)
+
+    def follow(self, module: Module) -> None:
+        self.roots += [root for root in _appended_roots(module) if root not in self.roots]
+        for name in _imports(module):
+            self.load(name)
+
+
+def _imports(module: Module) -> Iterator[str]:
+    """Dotted names that a module may import, also `from package import module`."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = absolute(module, node)
+            yield base
+            yield from (f"{base}.{alias.name}" if base else alias.name for alias in node.names if alias.name != "*")
+        elif isinstance(node, ast.Call) and node.args:
+            function, first = node.func, node.args[0]
+            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            if name in {"import_module", "__import__"}:
+                yield from _named_by(first)
+
+
+def _named_by(node: ast.expr) -> Iterator[str]:
+    """The modules that the argument of `import_module` may name."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+
+
+def absolute(module: Module, node: ast.ImportFrom) -> str:
+    """The dotted name that a `from` import starts at, relative ones resolved."""
+    if not node.level:
+        return node.module or ""
+    package = module.name.split(".")
+    if module.path.name != "__init__.py":
+        package = package[:-1]
+    package = package[: len(package) - (node.level - 1)] if node.level > 1 else package
+    return ".".join([*package, *([node.module] if node.module else [])])
+
+
+def _appended_roots(module: Module) -> Iterator[Path]:
+    """Folders that `sys.path.append(...)` and `.insert(0, ...)` name literally."""
+    for node in ast.walk(module.tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in {"append", "insert", "extend"}
+            and isinstance(node.func.value, ast.Attribute)
+            and node.func.value.attr == "path"
+            and node.args
+        ):
+            for part in ast.walk(node.args[-1]):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    for base in (module.path.parent, Path.cwd()):
+                        folder = (base / part.value).resolve()
+                        if folder.is_dir():
+                            yield folder
+            levels = sum(
+                isinstance(part, ast.Attribute) and part.attr in {"dirname", "parent"}
+                for part in ast.walk(node.args[-1])
+            )
+            folder = module.path.resolve()
+            for _ in range(levels):
+                folder = folder.parent
+                yield folder
+
+
+def read_program(path: Path) -> Program:
+    """Read the entry and follow its local imports; raises `SourceError` for the entry alone."""
+    entry = read(path, "__main__")
+    reader = _Reader([path.resolve().parent])
+    reader.by_path[path.resolve()] = entry
+    reader.modules["__main__"] = entry
+    reader.follow(entry)
+    return Program(entry, reader.modules, tuple(reader.roots), tuple(reader.skipped))

@@ -1,0 +1,231 @@
+"""What an expression may be while the program is followed: values by birthplace.
+
+Every constructor or factory call makes one `Obj` for each way of getting there.  Names, attributes, elements and
+returns hold sets of values; what cannot be followed is `Unknown`, with the reason.
+"""
+
+import ast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Union
+
+from multicard.source import Module, Site
+
+if TYPE_CHECKING:
+    from multicard.interpret import Frame
+
+
+@dataclass(frozen=True)
+class Const:
+    """A constant.  `config`: it stands at module level or in the command line, so a user may change it."""
+
+    value: object
+    config: bool = False
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), self.value, self.config))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Const)
+            and type(self.value) is type(other.value)
+            and self.value == other.value
+            and self.config == other.config
+        )
+
+
+@dataclass(frozen=True)
+class Data:
+    """Numbers, tensors, arrays: what they depend on.
+
+    `models` were called on the way (gradients flow back to them), `loaders` gave the batch.  `tags`: `local` differs
+    between ranks, `random` was drawn, `clock` was read from the clock, `params` are parameters of `models`.
+    """
+
+    models: frozenset["Obj"] = frozenset()
+    loaders: frozenset["Obj"] = frozenset()
+    tags: frozenset[str] = frozenset()
+
+    @property
+    def local(self) -> bool:
+        """Whether ranks may hold different values."""
+        return bool(self.tags & LOCAL)
+
+
+LOCAL = frozenset({"local", "random", "clock"})
+PLAIN = Data()
+
+
+@dataclass(eq=False)
+class Obj:
+    """An object with identity, born at one place."""
+
+    kind: str
+    name: str
+    """Qualified name of its class or factory."""
+    site: Site | None
+    cls: "Class | None" = None
+    attrs: dict[str, "Values"] = field(default_factory=dict)
+    items: list["Values"] | None = None
+    """Elements of a list or tuple of known length."""
+    rest: "Values" = frozenset()
+    """Elements that were added, or all where the length is not known."""
+    args: dict[str, "Values"] = field(default_factory=dict)
+    """Arguments of the constructor, by the name of the parameter."""
+    call: ast.Call | None = None
+    starred: bool = False
+    owner: "Obj | None" = None
+    """The module that holds this submodule."""
+    inner: "Obj | None" = None
+    """What a wrapper wraps."""
+    by: tuple[ast.AST, ...] = ()
+    """The calls that led to its birth."""
+    why: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.name} {self.site}>"
+
+    @property
+    def root(self) -> "Obj":
+        """The outermost module that holds this one."""
+        seen, here = {id(self)}, self
+        while here.owner is not None and id(here.owner) not in seen:
+            here = here.owner
+            seen.add(id(here))
+        return here
+
+
+@dataclass(eq=False)
+class Func:
+    """A function of the program, perhaps bound to an object."""
+
+    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    module: Module
+    closure: "Frame"
+    bound: "Obj | Class | None" = None
+    cls: "Class | None" = None
+    decorators: tuple[str, ...] = ()
+
+
+@dataclass(eq=False)
+class Class:
+    """A class of the program."""
+
+    node: ast.ClassDef
+    module: Module
+    closure: "Frame"
+    bases: tuple["Values", ...]
+    names: dict[str, "Values"] = field(default_factory=dict)
+
+    def mro(self) -> list["Class | Lib"]:
+        """The class and its bases, depth first; good enough for lookups."""
+        found: list[Class | Lib] = [self]
+        for base in self.bases:
+            for value in base:
+                if isinstance(value, Class) and value is not self:
+                    found += [item for item in value.mro() if item not in found]
+                elif isinstance(value, Lib) and value not in found:
+                    found.append(value)
+        return found
+
+
+@dataclass(frozen=True)
+class Lib:
+    """Something of a library, by qualified name: a module, a function, a class."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Mod:
+    """A local module."""
+
+    module: Module
+    frame: "Frame"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A library's method, bound to a value: `m.to`, `loss.backward`, `rows.append`."""
+
+    owner: "Value"
+    name: str
+    node: ast.expr
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """What cannot be followed, and why."""
+
+    reason: str
+
+
+Value = Union[Const, Data, Obj, Func, Class, Lib, Mod, Method, Unknown]
+Values = frozenset[Value]
+
+NOTHING: Values = frozenset()
+SOME: Values = frozenset({PLAIN})
+NONE: Values = frozenset({Const(None)})
+
+
+def one(value: Value) -> Values:
+    """The set of one value."""
+    return frozenset({value})
+
+
+def join(first: Values, second: Values) -> Values:
+    """Either; data are merged into one, so that sets stay small."""
+    if first is second or not second:
+        return first
+    if not first:
+        return second
+    both = first | second
+    data = [value for value in both if isinstance(value, Data)]
+    if len(data) > 1:
+        both = (both - frozenset(data)) | {merge(data)}
+    if len(both) > 24:
+        consts = frozenset(value for value in both if isinstance(value, Const))
+        both = (both - consts) | {PLAIN} if consts else both
+    return both
+
+
+def merge(data: list[Data]) -> Data:
+    """One value that depends on all that these depend on."""
+    return Data(
+        frozenset().union(*(item.models for item in data)),
+        frozenset().union(*(item.loaders for item in data)),
+        frozenset().union(*(item.tags for item in data)),
+    )
+
+
+def data_of(values: Values, depth: int = 0) -> Data:
+    """What a set of values depends on, containers looked into."""
+    found = []
+    for value in values:
+        if isinstance(value, Data):
+            found.append(value)
+        elif isinstance(value, Obj):
+            if value.kind in {"list", "tuple", "dict", "set", "iter", "instance", "lib"} and depth < 4:
+                inner = [*(value.items or ()), value.rest, *value.attrs.values()]
+                found += [data_of(item, depth + 1) for item in inner if item]
+            elif value.kind == "model":
+                found.append(Data(models=frozenset({value})))
+    return merge(found) if found else PLAIN
+
+
+def objects(values: Values, kind: str) -> list[Obj]:
+    """The objects of a kind among values, in a stable order."""
+    found = [value for value in values if isinstance(value, Obj) and value.kind == kind]
+    return sorted(found, key=lambda item: item.site.line if item.site else 0)
+
+
+def contained(values: Values, kind: str, depth: int = 0) -> list[Obj]:
+    """The objects of a kind among values and inside their containers."""
+    found: list[Obj] = []
+    for value in values:
+        if isinstance(value, Obj):
+            if value.kind == kind:
+                found.append(value)
+            elif value.kind in {"list", "tuple", "dict", "set", "iter"} and depth < 4:
+                for item in [*(value.items or ()), value.rest, *value.attrs.values()]:
+                    found += [obj for obj in contained(item, kind, depth + 1) if obj not in found]
+    return found

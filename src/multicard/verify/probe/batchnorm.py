@@ -1,0 +1,116 @@
+"""BatchNorm over the batch of all ranks, on any device.
+
+One card normalises over its whole batch, N cards each over their share: a difference that every correct migration has,
+and that would hide all others.  SyncBatchNorm removes it and refuses CPUs; here it is done with a differentiable
+all-reduce.  What stays as in the real run: each rank's running statistics are its own until somebody synchronises them.
+So ranks other than 0 move theirs by a millionth, too little to change a result and enough to be seen.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from multicard.verify.probe import record as recording
+from multicard.verify.probe.patching import Function, replace
+
+MARK = 1e-6
+GROUP: list[Any] = []
+
+
+class Total(torch.autograd.Function):
+    """The sum over ranks; so is its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        dist.all_reduce(total, group=GROUP[0])
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        total = gradient.clone()
+        dist.all_reduce(total, group=GROUP[0])
+        return total
+
+
+def open_group() -> None:
+    """Called by all ranks when the process group is there: our own, so that the script's is never disturbed."""
+    if dist.get_world_size() > 1:
+        GROUP[:] = [dist.new_group(backend="gloo")]
+
+
+def normalise(
+    x: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    momentum: float,
+    eps: float,
+) -> Tensor:
+    dims = [d for d in range(x.dim()) if d != 1]
+    channels = x.shape[1]
+    wide = x.double()
+    count = torch.full((1,), float(x.numel() // channels), dtype=torch.float64)
+    recording.record().waiting = "BatchNorm"
+    sums = Total.apply(torch.cat([wide.sum(dims), (wide * wide).sum(dims), count]))
+    recording.record().waiting = None
+    recording.record().events += 1
+    n = sums[-1].detach()
+    mean = sums[:channels] / n
+    var = (sums[channels:-1] / n - mean * mean).clamp(min=0.0)
+    shape = [1, channels] + [1] * (x.dim() - 2)
+    y = (wide - mean.view(shape)) * torch.rsqrt(var + eps).view(shape)
+    if weight is not None:
+        y = y * weight.double().view(shape)
+    if bias is not None:
+        y = y + bias.double().view(shape)
+    with torch.no_grad():
+        _remember(running_mean, mean, momentum, var)
+        _remember(running_var, var * (n / (n - 1).clamp(min=1.0)), momentum, var)
+    return y.to(x.dtype)
+
+
+def _remember(running: Tensor | None, value: Tensor, momentum: float, var: Tensor) -> None:
+    if running is None:
+        return
+    running.mul_(1 - momentum).add_((momentum * value).to(running.dtype))
+    rank = dist.get_rank()
+    if rank:
+        running.add_((MARK * rank * (value.abs() + var.sqrt())).to(running.dtype))
+
+
+def _batch_norm(original: Function) -> Function:
+    def batch_norm(
+        input: Tensor,  # noqa: A002
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        training: bool = False,  # noqa: FBT001, FBT002
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Any:
+        if not training or not GROUP or not torch.is_grad_enabled():
+            return original(input, running_mean, running_var, weight, bias, training, momentum, eps)
+        recording.record().write_once("batchnorm")
+        return normalise(input, running_mean, running_var, weight, bias, momentum, eps)
+
+    return batch_norm
+
+
+def _sync_batch_norm(original: Function) -> Function:
+    def forward(self: Any, input: Tensor) -> Any:  # noqa: A002
+        if input.device.type != "cpu":
+            return original(self, input)
+        return torch.nn.modules.batchnorm._BatchNorm.forward(self, input)  # noqa: SLF001
+
+    return forward
+
+
+def install() -> None:
+    replace(F, "batch_norm", _batch_norm)
+    replace(torch.nn.SyncBatchNorm, "forward", _sync_batch_norm)

@@ -1,0 +1,463 @@
+"""Which samples each loader deals, recorded in the migrated run and dealt again in the original.
+
+Two runs can only be compared on the same batches.  The ranks deal theirs as the migrated script says; the original is
+then fed what all ranks together had, batch by batch, so that its own order, its batch size and the number of ranks do
+not matter.  Whether the dealing was right is judged from the record, not hidden by it.
+"""
+
+import math
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.utils.data as data
+from torch.utils.data._utils import fetch
+
+from multicard.verify.plan import Plan
+from multicard.verify.probe import randomness
+from multicard.verify.probe import record as recording
+from multicard.verify.probe.patching import Function, replace
+from multicard.verify.probe.replay import DealtLoader, Replay
+
+WHOLE_ORDER = 500_000  # samples; of longer epochs only what was used is recorded
+
+
+class EnoughError(SystemExit):
+    """Both runs have done what was asked of them; not an error for `except Exception`."""
+
+
+class Batch(list[Any]):
+    """Indices on their way to a worker, which is told what to seed each sample with."""
+
+    tag: tuple[int, ...] = ()
+
+
+@dataclass
+class Dealer:
+    """What is known of one loader of the script."""
+
+    site: str
+    nth: int  # of the loaders made at this line
+    name: int  # for seeds: equal for the same loader on every rank, and in the original
+    base: Any
+    base_length: int | None
+    counterpart: DealtLoader | None = None
+    trains: bool = False
+    passes: int = -1
+    given: int = 0
+    ended: bool = True
+    batches: list[list[int]] = field(default_factory=list)
+    drawn: Iterator[Any] | None = None
+    iterator: Any = None
+    inverse: dict[int, int] | None = None
+
+
+DEALERS: "weakref.WeakKeyDictionary[Any, Dealer]" = weakref.WeakKeyDictionary()
+PENDING: list[tuple[Dealer, int]] = []
+
+
+class Course:
+    """How far the run has come, and where it is cut short."""
+
+    def __init__(self) -> None:
+        self.plan: Plan | None = None
+        self.replay: Replay | None = None
+        self.made: dict[str, int] = {}
+        self.training_batches = 0
+        self.per_step = 0  # batches to an optimizer step
+        self.steps = 0
+        self.finish_at: int | None = None
+
+    @property
+    def cut(self) -> int | None:
+        """After how many batches an epoch ends; None for as many as there are."""
+        assert self.plan is not None
+        if self.plan.full or not self.per_step:
+            return None
+        if self.training_batches >= self.plan.steps * self.per_step:
+            return self.per_step
+        return math.ceil(self.plan.steps / 3) * self.per_step
+
+    @property
+    def over(self) -> bool:
+        assert self.plan is not None
+        if self.plan.full or not self.per_step:
+            return False
+        return self.training_batches >= 4 * self.plan.steps * self.per_step
+
+
+COURSE = Course()
+
+
+def base_of(dataset: Any) -> Any:
+    while isinstance(dataset, data.Subset):
+        dataset = dataset.dataset
+    return dataset
+
+
+def base_index(dataset: Any, index: Any) -> int:
+    while isinstance(dataset, data.Subset):
+        index = dataset.indices[index]
+        dataset = dataset.dataset
+    return int(index)
+
+
+def base_indices(dataset: Any, indices: Sequence[Any]) -> list[int]:
+    try:
+        return [base_index(dataset, index) for index in indices]
+    except (TypeError, ValueError):
+        return []  # a sampler of something else than numbers
+
+
+def length(thing: Any) -> int | None:
+    try:
+        return len(thing)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def made(loader: Any) -> None:
+    """A DataLoader has been built."""
+    if not recording.record().mine:
+        return
+    site = recording.site() or "?"
+    nth = COURSE.made.get(site, 0)
+    COURSE.made[site] = nth + 1
+    base = base_of(loader.dataset)
+    counterpart = None
+    if COURSE.replay is not None:
+        counterpart = COURSE.replay.counterpart(type(base).__name__, length(base))
+    key = counterpart.key if counterpart else (_short(site), nth)
+    DEALERS[loader] = dealer = Dealer(
+        site=site,
+        nth=nth,
+        name=_number(key),
+        base=base,
+        base_length=length(base),
+        counterpart=counterpart,
+    )
+    iterable = isinstance(loader.dataset, data.IterableDataset)
+    recording.record().write(
+        "loader",
+        key=[_short(site), nth],
+        counterpart=list(counterpart.key) if counterpart else None,
+        site=site,
+        dataset=type(base).__name__,
+        base=dealer.base_length,
+        own=None if iterable else length(loader.dataset),
+        own_first=_own(loader.dataset, dealer.base_length),
+        iterable=iterable,
+        batch_size=loader.batch_size,
+        drop_last=bool(loader.drop_last),
+        sampler=type(loader.sampler).__name__ if not iterable else None,
+        batch_sampler=type(loader.batch_sampler).__name__ if loader.batch_sampler is not None else None,
+        sampler_length=None if iterable else length(loader.sampler),
+        shuffles=_shuffles(loader),
+        replacement=_replaces(loader),
+        length=None if iterable else length(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler),
+        workers=loader.num_workers,
+    )
+
+
+def _own(dataset: Any, base_length: int | None) -> list[int] | None:
+    """Which samples of the base a subset holds, in order; None for all of it."""
+    if not isinstance(dataset, data.Subset) or base_length is None or length(dataset) is None:
+        return None
+    if len(dataset) > WHOLE_ORDER:
+        return None
+    return base_indices(dataset, range(len(dataset)))
+
+
+def _short(site: str) -> str:
+    return site.rsplit("/", 1)[-1]
+
+
+def _number(key: Sequence[Any]) -> int:
+    text = ":".join(str(part) for part in key)
+    return int.from_bytes(text.encode()[-6:].rjust(6, b"0"), "big") % 1_000_003 * 31 + len(text)
+
+
+def _shuffles(loader: Any) -> bool | None:
+    sampler = loader.sampler
+    if isinstance(sampler, data.SequentialSampler):
+        return False
+    if isinstance(sampler, (data.RandomSampler, data.SubsetRandomSampler, data.WeightedRandomSampler)):
+        return True
+    shuffle = getattr(sampler, "shuffle", None)
+    return bool(shuffle) if isinstance(shuffle, bool) else None
+
+
+def _replaces(loader: Any) -> bool:
+    """Whether a sample may come twice in an epoch because the script's own sampler draws so."""
+    sampler = loader.sampler
+    for _ in range(4):
+        if isinstance(sampler, data.WeightedRandomSampler):
+            return bool(sampler.replacement)
+        if isinstance(sampler, data.RandomSampler):
+            return bool(sampler.replacement)
+        sampler = getattr(sampler, "sampler", None)
+        if sampler is None:
+            return False
+    return False
+
+
+class Watched:
+    """Stands for a loader's sampler of batches: records what it draws, or deals what was recorded."""
+
+    def __init__(self, loader: Any, real: Any) -> None:
+        self.loader = weakref.ref(loader)
+        self.dataset = loader.dataset
+        self.real = real
+        self.batched = loader.batch_sampler is not None
+
+    def __len__(self) -> int:
+        return len(self.real)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        loader = self.loader()
+        dealer = DEALERS.get(loader) if loader is not None else None
+        if dealer is None or not recording.record().mine:
+            return iter(self.real)
+        _close(dealer, "left")
+        dealer.passes += 1
+        dealer.given, dealer.ended, dealer.batches = 0, False, []
+        recording.record().write("pass", key=[_short(dealer.site), dealer.nth], number=dealer.passes, site=recording.site())
+        return self._deal(dealer, dealer.passes)
+
+    def _deal(self, dealer: Dealer, number: int) -> Iterator[Any]:
+        source: Iterator[Any]
+        if dealer.counterpart is not None and dealer.counterpart.trains and self.batched:
+            source = iter(self._again(dealer, number))
+        else:
+            source = iter(self.real)
+        dealer.drawn = source
+        for indices in source:
+            if not self.batched:
+                dealer.batches.append(base_indices(self.dataset, [indices]))
+                yield indices
+                continue
+            batch = Batch(indices)
+            batch.tag = (dealer.name, number)
+            dealer.batches.append(base_indices(self.dataset, batch))
+            yield batch
+
+    def _again(self, dealer: Dealer, number: int) -> Iterator[list[int]]:
+        assert dealer.counterpart is not None
+        if dealer.inverse is None:
+            dealer.inverse = {}
+            if isinstance(self.dataset, data.Subset):
+                for own in range(len(self.dataset)):
+                    dealer.inverse.setdefault(base_index(self.dataset, own), own)
+        for shares in dealer.counterpart.batches_of(number):
+            together = [index for share in shares for index in share]
+            if isinstance(self.dataset, data.Subset):
+                missing = [index for index in together if index not in dealer.inverse]
+                if missing:
+                    recording.record().write_once("missing", dealer.site, site=dealer.site, count=len(missing))
+                together = [dealer.inverse[index] for index in together if index in dealer.inverse]
+            yield together
+
+
+def _index_sampler(self: Any) -> Any:
+    """In place of DataLoader's property of that name."""
+    real = self.batch_sampler if self.batch_sampler is not None else self.sampler
+    if self not in DEALERS or isinstance(self.dataset, data.IterableDataset):
+        return real
+    return Watched(self, real)
+
+
+def _init(original: Function) -> Function:
+    def __init__(self: Any, *args: Any, **keywords: Any) -> None:  # noqa: N807
+        original(self, *args, **keywords)
+        made(self)
+
+    return __init__
+
+
+def _length(original: Function) -> Function:
+    def __len__(self: Any) -> int:  # noqa: N807
+        dealer = DEALERS.get(self)
+        if dealer is not None and dealer.counterpart is not None and dealer.counterpart.trains:
+            recorded = dealer.counterpart.length
+            if recorded is not None:
+                return recorded
+        return int(original(self))
+
+    return __len__
+
+
+def _iter(original: Function) -> Function:
+    def __iter__(self: Any) -> Any:  # noqa: N807
+        iterator = original(self)
+        dealer = DEALERS.get(self)
+        if dealer is not None:
+            dealer.iterator = weakref.ref(iterator)
+            iterator._dealer = dealer  # noqa: SLF001
+        return iterator
+
+    return __iter__
+
+
+def _next(original: Function) -> Function:
+    def __next__(self: Any) -> Any:  # noqa: N807
+        dealer: Dealer | None = getattr(self, "_dealer", None)
+        if dealer is None or not recording.record().mine:
+            return original(self)
+        return _give(dealer, lambda: original(self))
+
+    return __next__
+
+
+def _give(dealer: Dealer, fetch_next: Callable[[], Any]) -> Any:
+    replayed = dealer.counterpart is not None and dealer.counterpart.trains
+    if dealer.trains and not replayed:
+        if COURSE.over or (COURSE.finish_at is not None and COURSE.steps >= COURSE.finish_at):
+            _close(dealer, "enough")
+            recording.record().write("enough")
+            raise EnoughError(0)
+        cut = COURSE.cut
+        if cut is not None and dealer.given >= cut:
+            _close(dealer, "cut")
+            _turn(dealer, -1)
+            raise StopIteration
+    randomness.note_natural_state()
+    try:
+        batch = fetch_next()
+    except StopIteration:
+        ending = _recorded_ending(dealer) if replayed else "end"
+        _close(dealer, ending)
+        if ending == "enough":
+            recording.record().write("enough")
+            raise EnoughError(0) from None
+        _turn(dealer, -1)
+        raise
+    given = dealer.given
+    dealer.given += 1
+    if dealer.trains or replayed:
+        COURSE.training_batches += 1
+    PENDING.append((dealer, dealer.passes))
+    indices = dealer.batches[given] if given < len(dealer.batches) else []
+    recording.record().write("batch", key=[_short(dealer.site), dealer.nth], number=dealer.passes, at=given, indices=indices)
+    if torch.is_grad_enabled() and (dealer.trains or replayed or dealer.passes == 0):
+        _turn(dealer, given, len(indices))
+    return batch
+
+
+def _turn(dealer: Dealer, at: int, rows: int = 0) -> None:
+    """Seed what the script draws for this batch."""
+    plan = COURSE.plan
+    assert plan is not None
+    key = (dealer.name, dealer.passes, at + 1)
+    if plan.role == "migrated":
+        randomness.PHASE.turn(key, [rows] * plan.world_size, plan.rank)
+    elif dealer.counterpart is not None and dealer.counterpart.trains and at >= 0:
+        shares = dealer.counterpart.batches_of(dealer.passes)
+        sizes = [len(share) for share in shares[at]] if at < len(shares) else []
+        randomness.PHASE.turn(key, sizes)
+    else:
+        randomness.PHASE.turn(key)
+
+
+def _recorded_ending(dealer: Dealer) -> str:
+    assert dealer.counterpart is not None
+    ending = dealer.counterpart.ending_of(dealer.passes)
+    if ending == "none":
+        recording.record().write_once("beyond", dealer.site, site=dealer.site, number=dealer.passes)
+        return "enough"
+    return ending
+
+
+def _close(dealer: Dealer, how: str) -> None:
+    if dealer.ended or dealer.passes < 0:
+        return
+    dealer.ended = True
+    PENDING[:] = [entry for entry in PENDING if entry[0] is not dealer]
+    order: list[list[int]] | None = None
+    if how == "cut" and dealer.base_length is not None and dealer.base_length <= WHOLE_ORDER and dealer.drawn is not None:
+        order = _the_rest(dealer)
+    recording.record().write(
+        "passed", key=[_short(dealer.site), dealer.nth], number=dealer.passes, how=how, given=dealer.given, order=order
+    )
+
+
+def _the_rest(dealer: Dealer) -> list[list[int]] | None:
+    """Draw the epoch to its end without fetching: who would have had which sample."""
+    assert dealer.drawn is not None
+    order = list(dealer.batches)
+    limit = 2 * WHOLE_ORDER
+    loader = next((loader for loader, known in DEALERS.items() if known is dealer), None)
+    if loader is None:
+        return None
+    with randomness.generators_kept():
+        for indices in dealer.drawn:
+            order.append(base_indices(loader.dataset, indices if isinstance(indices, (list, tuple)) else [indices]))
+            limit -= len(order[-1]) or 1
+            if limit < 0:
+                return None
+    return order
+
+
+def stepped() -> None:
+    """An optimizer used gradients: the batches at hand were training batches."""
+    COURSE.steps += 1
+    recording.record().steps = COURSE.steps
+    if not PENDING:
+        return
+    alive = [entry for entry in PENDING if entry[0].iterator is not None and entry[0].iterator() is not None]
+    count = {id(dealer): 0 for dealer, _ in PENDING}
+    for dealer, _ in alive or list(PENDING):
+        count[id(dealer)] += 1
+        if not dealer.trains:
+            dealer.trains = True
+            recording.record().write("trains", key=[_short(dealer.site), dealer.nth])
+    if not COURSE.per_step:
+        COURSE.per_step = max(count.values())
+        COURSE.training_batches += COURSE.per_step
+    PENDING.clear()
+
+
+def _fetch(original: Function) -> Function:
+    def fetch_seeded(self: Any, indices: Any) -> Any:
+        tag: tuple[int, ...] = getattr(indices, "tag", ())
+        if not tag or not self.auto_collation:
+            return original(self, indices)
+        samples = []
+        with randomness.generators_kept():
+            key = randomness.PHASE.key
+            randomness.PHASE.key = None
+            for index in indices:
+                randomness.seed_all(randomness.mix(randomness.PHASE.seed, *tag, *_numbers(self.dataset, index)))
+                samples.append(_one(self.dataset, index))
+            randomness.PHASE.key = key
+        return self.collate_fn(samples)
+
+    return fetch_seeded
+
+
+def _numbers(dataset: Any, index: Any) -> list[int]:
+    found = base_indices(dataset, [index])
+    return found or [0]
+
+
+def _one(dataset: Any, index: Any) -> Any:
+    own_way = getattr(dataset, "__getitems__", None)
+    if own_way is not None and not isinstance(dataset, data.Subset):
+        return own_way([index])[0]
+    return dataset[index]
+
+
+def install(plan: Plan) -> None:
+    COURSE.plan = plan
+    if plan.recorded:
+        COURSE.replay = Replay.read(plan.recorded)
+    replace(data.DataLoader, "__init__", _init)
+    replace(data.DataLoader, "__len__", _length)
+    replace(data.DataLoader, "__iter__", _iter)
+    data.DataLoader._index_sampler = property(_index_sampler)  # type: ignore[assignment, method-assign]  # noqa: SLF001
+    replace(data.dataloader._BaseDataLoaderIter, "__next__", _next)  # noqa: SLF001
+    replace(fetch._MapDatasetFetcher, "fetch", _fetch)  # noqa: SLF001

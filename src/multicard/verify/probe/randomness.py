@@ -1,0 +1,397 @@
+"""The same random numbers for the same sample and the same row of a batch, whichever process draws them.
+
+One card draws noise for a batch of 64, two cards draw it for 32 each; one card augments sample 7 in its main process,
+two cards in a worker of rank 1.  Two correct runs would not agree in one digit.  So a draw becomes a function of what
+it is for: of the sample, or of the row in the batch of all ranks.
+"""
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from multicard.verify.plan import Plan
+from multicard.verify.probe import record as recording
+from multicard.verify.probe.patching import Function, replace
+
+MANY_ROWS = 4096
+
+
+def mix(*keys: int) -> int:
+    """One seed out of several numbers; hashes of ints are the same in every process."""
+    return hash(keys) & 0x7FFFFFFF
+
+
+class Phase:
+    """Which batch is at hand, and so what a random draw is for."""
+
+    def __init__(self) -> None:
+        self.key: tuple[int, ...] | None = None
+        self.draws = 0
+        self.sizes: tuple[int, ...] = ()  # rows of the batch of each rank
+        self.rank: int | None = None  # None: this process has the whole batch
+        self.generator = torch.Generator()
+        self.seed = 0
+
+    def turn(self, key: tuple[int, ...], sizes: Sequence[int] = (), rank: int | None = None) -> None:
+        """Another batch is at hand: all generators start anew from its key."""
+        self.key, self.draws, self.sizes, self.rank = key, 0, tuple(sizes), rank
+        seed_all(mix(self.seed, *key))
+
+    def next_key(self) -> tuple[int, ...]:
+        assert self.key is not None
+        self.draws += 1
+        return (self.seed, *self.key, self.draws)
+
+    def offset(self, rows: int) -> int:
+        """Which row of the whole batch our first row is."""
+        if self.rank is None or self.rank >= len(self.sizes) or rows != self.sizes[self.rank]:
+            return 0
+        return sum(self.sizes[: self.rank])
+
+
+PHASE = Phase()
+
+
+def seed_all(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+
+
+@contextlib.contextmanager
+def generators_kept() -> Iterator[None]:
+    python, numpy, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(torch_state)
+
+
+def fill(tensor: Tensor, draw: Callable[[Tensor, torch.Generator], object]) -> Tensor:
+    """Fill `tensor` row by row, each row from a generator of its own."""
+    key = PHASE.next_key()
+    generator = PHASE.generator
+    _noticed(tensor.shape)
+    with torch.no_grad():
+        if tensor.dim() == 0 or tensor.shape[0] > MANY_ROWS:
+            generator.manual_seed(mix(*key))
+            draw(tensor, generator)
+            return tensor
+        first = PHASE.offset(tensor.shape[0])
+        for i in range(tensor.shape[0]):
+            generator.manual_seed(mix(*key, first + i))
+            draw(tensor[i], generator)
+    return tensor
+
+
+def _noticed(shape: Sequence[int]) -> None:
+    """Tell once for each line how the script's own generator stood: ranks should not draw the same noise."""
+    rows = PHASE.sizes[PHASE.rank] if PHASE.rank is not None and PHASE.rank < len(PHASE.sizes) else None
+    if rows and len(shape) > 0 and shape[0] == rows:
+        where = recording.site()
+        if where:
+            recording.record().write_once("draw", where, site=where, state=NATURAL.get("torch"))
+
+
+NATURAL: dict[str, int] = {}
+
+
+def note_natural_state() -> None:
+    """The state the script left its generators in when training began."""
+    if not NATURAL:
+        NATURAL["torch"] = mix(*torch.get_rng_state()[:64].tolist(), int(torch.get_rng_state().sum()))
+        NATURAL["python"] = mix(*random.getstate()[1][:32])
+        NATURAL["numpy"] = mix(*(int(x) for x in np.random.get_state()[1][:32]))  # type: ignore[index, union-attr]
+        recording.record().write("generators", **NATURAL)
+
+
+def _shape(args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[int, ...]:
+    size = keywords.pop("size", None)
+    if size is None:
+        size = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list, torch.Size)) else args
+    return (size,) if isinstance(size, int) else tuple(int(n) for n in size)
+
+
+def _natural(keywords: dict[str, Any]) -> bool:
+    """Draws that the script steers itself, and draws before training, stay as they are."""
+    return (
+        PHASE.key is None
+        or not recording.record().mine
+        or keywords.get("generator") is not None
+        or keywords.get("out") is not None
+    )
+
+
+def _empty(shape: tuple[int, ...], keywords: dict[str, Any], default: torch.dtype | None = None) -> Tensor:
+    allowed = ("dtype", "device", "layout", "pin_memory")
+    keywords = {name: value for name, value in keywords.items() if name in allowed and value is not None}
+    if default is not None:
+        keywords.setdefault("dtype", default)
+    return torch.empty(shape, **keywords)
+
+
+def _factory(draw: Callable[[Tensor, torch.Generator], object]) -> Callable[[Function], Function]:
+    def make(original: Function) -> Function:
+        def drawn(*args: Any, **keywords: Any) -> Any:
+            if _natural(keywords):
+                return original(*args, **keywords)
+            requires_grad = keywords.pop("requires_grad", False)
+            result = fill(_empty(_shape(args, keywords), keywords), draw)
+            return result.requires_grad_() if requires_grad else result
+
+        return drawn
+
+    return make
+
+
+def _like(draw: Callable[[Tensor, torch.Generator], object]) -> Callable[[Function], Function]:
+    def make(original: Function) -> Function:
+        def drawn(like: Tensor, **keywords: Any) -> Any:
+            if _natural(keywords):
+                return original(like, **keywords)
+            requires_grad = keywords.pop("requires_grad", False)
+            keywords.pop("memory_format", None)
+            keywords.setdefault("dtype", like.dtype)
+            keywords.setdefault("device", like.device)
+            result = fill(_empty(tuple(like.shape), keywords), draw)
+            return result.requires_grad_() if requires_grad else result
+
+        return drawn
+
+    return make
+
+
+def _randint(original: Function) -> Function:
+    def randint(*args: Any, **keywords: Any) -> Any:
+        if _natural(keywords):
+            return original(*args, **keywords)
+        low, high, rest = _bounds(args, keywords)
+        shape = _shape(rest, keywords)
+        return fill(
+            _empty(shape, keywords, torch.int64), lambda row, g: row.random_(int(low), int(high), generator=g)
+        )
+
+    return randint
+
+
+def _bounds(args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[int, int, tuple[Any, ...]]:
+    low, high = keywords.pop("low", None), keywords.pop("high", None)
+    if low is not None and high is not None:
+        return low, high, args
+    if high is not None:
+        sized = len(args) > 0 and not isinstance(args[0], (tuple, list, torch.Size))
+        return (args[0], high, args[1:]) if sized else (0, high, args)
+    if len(args) > 1 and not isinstance(args[1], (tuple, list, torch.Size)):
+        return args[0], args[1], args[2:]
+    return 0, args[0], args[1:]
+
+
+def _randint_like(original: Function) -> Function:
+    def randint_like(like: Tensor, *args: Any, **keywords: Any) -> Any:
+        if _natural(keywords):
+            return original(like, *args, **keywords)
+        low, high, _ = _bounds(args, keywords)
+        keywords.setdefault("dtype", like.dtype)
+        return fill(
+            _empty(tuple(like.shape), keywords), lambda row, g: row.random_(int(low), int(high), generator=g)
+        )
+
+    return randint_like
+
+
+def _in_place(original: Function) -> Function:
+    def drawn(self: Tensor, *args: Any, **keywords: Any) -> Any:
+        if _natural(keywords) or (self.requires_grad and torch.is_grad_enabled()):
+            return original(self, *args, **keywords)
+        keywords.pop("generator", None)
+        return fill(self, lambda row, g: original(row, *args, generator=g, **keywords))
+
+    return drawn
+
+
+def _bernoulli(original: Function) -> Function:
+    def bernoulli(self: Tensor, *args: Any, **keywords: Any) -> Any:
+        if _natural(keywords):
+            return original(self, *args, **keywords)
+        chances = args[0] if args else keywords.get("p")
+        uniform = fill(torch.empty(self.shape), lambda row, g: torch.Tensor.uniform_(row, generator=g))
+        return (uniform < (self if chances is None else chances)).to(self.dtype)
+
+    return bernoulli
+
+
+def _normal(original: Function) -> Function:
+    def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, **keywords: Any) -> Any:
+        if _natural(keywords):
+            return original(mean, std, **keywords) if size is None else original(mean, std, size, **keywords)
+        if size is None:
+            size = torch.broadcast_shapes(
+                mean.shape if isinstance(mean, Tensor) else (), std.shape if isinstance(std, Tensor) else ()
+            )
+        unit = fill(_empty(tuple(size), keywords), lambda row, g: torch.Tensor.normal_(row, generator=g))
+        return unit * std + mean
+
+    return normal
+
+
+def _randperm(original: Function) -> Function:
+    def randperm(n: int, **keywords: Any) -> Any:
+        if _natural(keywords):
+            return original(n, **keywords)
+        key = PHASE.next_key()
+
+        def block(rank: int, rows: int) -> Tensor:
+            return original(rows, generator=PHASE.generator.manual_seed(mix(*key, rank)), **keywords)  # type: ignore[no-any-return]
+
+        if PHASE.rank is not None and PHASE.rank < len(PHASE.sizes) and n == PHASE.sizes[PHASE.rank]:
+            return block(PHASE.rank, n)
+        if PHASE.rank is None and len(PHASE.sizes) > 1 and n == sum(PHASE.sizes):
+            # a batch shuffled within each rank's share is what several cards can do
+            first, blocks = 0, []
+            for rank, rows in enumerate(PHASE.sizes):
+                blocks.append(block(rank, rows) + first)
+                first += rows
+            return torch.cat(blocks)
+        return block(0, n)
+
+    return randperm
+
+
+def _keyed(original: Function) -> Function:
+    def keyed(*args: Any, **keywords: Any) -> Any:
+        if _natural(keywords):
+            return original(*args, **keywords)
+        generator = PHASE.generator.manual_seed(mix(*PHASE.next_key()))
+        return original(*args, **{**keywords, "generator": generator})
+
+    return keyed
+
+
+def _numpy_rows(original: Function) -> Function:
+    """numpy's draws of a batch: row by row as well."""
+
+    def drawn(*args: Any, **keywords: Any) -> Any:
+        if PHASE.key is None or not recording.record().mine:
+            return original(*args, **keywords)
+        whole_state = np.random.get_state()
+        result = original(*args, **keywords)
+        rows = np.shape(result)[0] if np.ndim(result) else 0
+        sizes, rank = PHASE.sizes, PHASE.rank
+        mine = rank is not None and rank < len(sizes) and rows == sizes[rank]
+        whole = rank is None and len(sizes) > 1 and rows == sum(sizes)
+        if not (mine or whole) or any(np.ndim(arg) for arg in args if not isinstance(arg, (tuple, list))):
+            return result
+        after = np.random.get_state()
+        np.random.set_state(whole_state)
+        key = mix(int(np.random.randint(1 << 30)))
+        first = PHASE.offset(rows)
+        one = _one_row(args, keywords, rows)
+        for i in range(rows):
+            np.random.seed(mix(key, first + i))
+            result[i] = original(*one[0], **one[1])[0]
+        np.random.set_state(after)
+        return result
+
+    return drawn
+
+
+def _one_row(
+    args: tuple[Any, ...], keywords: dict[str, Any], rows: int
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same arguments, asking for one row."""
+
+    def one(value: Any) -> Any:
+        if isinstance(value, (tuple, list)) and len(value) > 0 and value[0] == rows:
+            return (1, *value[1:])
+        return 1 if isinstance(value, int) and not isinstance(value, bool) and value == rows else value
+
+    if "size" in keywords:
+        return args, {**keywords, "size": one(keywords["size"])}
+    positions = [i for i, value in enumerate(args) if one(value) is not value]
+    at = positions[-1] if positions and isinstance(args[positions[-1]], (tuple, list)) else positions[:1]
+    chosen = {at} if isinstance(at, int) else set(at)
+    return tuple(one(value) if i in chosen else value for i, value in enumerate(args)), keywords
+
+
+def _off(original: Function) -> Function:
+    def identity(input: Tensor, *_: Any, **__: Any) -> Tensor:  # noqa: A002
+        return input
+
+    return identity
+
+
+def _no_dropout_p(original: Function) -> Function:
+    def attention(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, *rest: Any, **keywords: Any) -> Any:
+        return original(query, key, value, attn_mask, 0.0, *rest, **keywords)
+
+    return attention
+
+
+def _shifted(shift: int) -> Callable[[Function], Function]:
+    """A script's own seed, moved by the run's: other seeds without another command line."""
+
+    def make(original: Function) -> Function:
+        def seeded(*args: Any, **keywords: Any) -> Any:
+            if args and isinstance(args[0], int):
+                args = ((args[0] + shift) & 0x7FFFFFFF, *args[1:])
+            elif isinstance(keywords.get("seed"), int):
+                keywords["seed"] = (keywords["seed"] + shift) & 0x7FFFFFFF
+            return original(*args, **keywords)
+
+        return seeded
+
+    return make
+
+
+def install(plan: Plan) -> None:
+    PHASE.seed = plan.seed
+    if plan.seed:
+        replace(torch, "manual_seed", _shifted(plan.seed * 7919))
+        torch.random.manual_seed = torch.manual_seed
+    # ranks that seed nothing are given different generators, as processes are
+    seed_all(mix(plan.seed, 17, plan.rank))
+    normal, uniform = torch.Tensor.normal_, torch.Tensor.uniform_
+    for name, draw in (("randn", normal), ("rand", uniform)):
+        replace(torch, name, _factory(lambda row, g, draw=draw: draw(row, generator=g)))  # type: ignore[misc]
+        replace(torch, f"{name}_like", _like(lambda row, g, draw=draw: draw(row, generator=g)))  # type: ignore[misc]
+    replace(torch, "randint", _randint)
+    replace(torch, "randint_like", _randint_like)
+    replace(torch, "normal", _normal)
+    replace(torch, "bernoulli", _bernoulli)
+    replace(torch.Tensor, "bernoulli", _bernoulli)
+    replace(torch, "randperm", _randperm)
+    replace(torch, "multinomial", _keyed)
+    replace(torch.Tensor, "multinomial", _keyed)
+    for name in ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_", "cauchy_", "geometric_"):
+        replace(torch.Tensor, name, _in_place)
+    for name in ("randn", "rand", "normal", "uniform", "standard_normal", "random", "random_sample", "randint"):
+        replace(np.random, name, _numpy_rows)
+    for name in (
+        "dropout",
+        "dropout1d",
+        "dropout2d",
+        "dropout3d",
+        "alpha_dropout",
+        "feature_alpha_dropout",
+    ):
+        replace(F, name, _off)
+    replace(torch, "dropout", _off)
+    replace(torch, "dropout_", _off)
+    replace(F, "scaled_dot_product_attention", _no_dropout_p)
+    replace(torch.nn.RNNBase, "__init__", _without_dropout)
+
+
+def _without_dropout(original: Function) -> Function:
+    def __init__(self: Any, *args: Any, **keywords: Any) -> None:  # noqa: N807
+        original(self, *args, **keywords)
+        self.dropout = 0.0
+
+    return __init__

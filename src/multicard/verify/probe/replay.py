@@ -1,0 +1,75 @@
+"""What the ranks of the migrated run dealt, read from their traces."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Key = tuple[str, int]
+
+
+@dataclass
+class DealtLoader:
+    """One loader of the migrated script, over all ranks."""
+
+    key: Key
+    dataset: str
+    base: int | None
+    length: int | None
+    trains: bool = False
+    taken: bool = False
+    shares: dict[int, dict[int, list[list[int]]]] = field(default_factory=dict)  # pass -> rank -> batches
+    endings: dict[int, str] = field(default_factory=dict)
+    ranks: int = 1
+
+    def batches_of(self, number: int) -> list[list[list[int]]]:
+        """The shares of the ranks, batch by batch."""
+        by_rank = self.shares.get(number, {})
+        count = max((len(batches) for batches in by_rank.values()), default=0)
+        return [
+            [by_rank[rank][at] if rank in by_rank and at < len(by_rank[rank]) else [] for rank in range(self.ranks)]
+            for at in range(count)
+        ]
+
+    def ending_of(self, number: int) -> str:
+        return self.endings.get(number, "none")
+
+
+@dataclass
+class Replay:
+    loaders: list[DealtLoader]
+
+    @staticmethod
+    def read(paths: Sequence[str]) -> "Replay":
+        loaders: dict[Key, DealtLoader] = {}
+        for rank, path in enumerate(paths):
+            for line in Path(path).read_text(encoding="utf-8").splitlines():
+                _take(json.loads(line), rank, len(paths), loaders)
+        return Replay(list(loaders.values()))
+
+    def counterpart(self, dataset: str, base: int | None) -> DealtLoader | None:
+        """The loader of the migrated script that this one of the original became."""
+        for loader in self.loaders:
+            if not loader.taken and loader.dataset == dataset and loader.base == base:
+                loader.taken = True
+                return loader
+        return None
+
+
+def _take(event: dict[str, Any], rank: int, ranks: int, loaders: dict[Key, DealtLoader]) -> None:
+    kind = event["kind"]
+    if kind not in {"loader", "trains", "batch", "passed"}:
+        return
+    key: Key = (event["key"][0], event["key"][1])
+    if kind == "loader":
+        if key not in loaders:
+            loaders[key] = DealtLoader(key, event["dataset"], event["base"], event["length"], ranks=ranks)
+        return
+    loader = loaders[key]
+    if kind == "trains":
+        loader.trains = True
+    elif kind == "batch":
+        loader.shares.setdefault(event["number"], {}).setdefault(rank, []).append(event["indices"])
+    elif rank == 0 or event["number"] not in loader.endings:
+        loader.endings[event["number"]] = event["how"]

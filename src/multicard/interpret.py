@@ -1304,6 +1304,7 @@ class Interpreter:
             self.inside.pop()
         self.stack.pop()
         self.frame, self.loops = current, loops
+        self._through_method(function, node, frame.returns)
         if self.grad is False and grad:
             self.grad = grad
         result = frame.returns
@@ -1320,6 +1321,25 @@ class Interpreter:
             self.inside.append(bound)
             return True
         return False
+
+    def _through_method(self, function: Func, node: ast.Call | None, returned: Values) -> None:
+        """A method of a model other than `forward` was called from outside it."""
+        model = function.bound
+        if not isinstance(model, Obj) or model.kind != "model" or node is None or isinstance(function.node, ast.Lambda):
+            return
+        if function.node.name in {"forward", "__init__", "__call__"} or any(i.root is model.root for i in self.inside):
+            return
+        data = data_of(returned)
+        if model in data.models and "params" not in data.tags:
+            self.record("through_method", function.node.name, node, self.wrapped_of(node, model))
+
+    def wrapped_of(self, node: ast.Call, model: Obj) -> Obj:
+        """The wrapper through which a method call reaches the model, or the model itself."""
+        if isinstance(node.func, ast.Attribute):
+            for value in self.seen.get(node.func.value, NOTHING):
+                if isinstance(value, Obj) and value.kind == "wrapped" and value.inner is model:
+                    return value
+        return model
 
     def bind_parameters(
         self, frame: Frame, function: Func, args: list[Values], kwargs: dict[str, Values], *, starred: bool

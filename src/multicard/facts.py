@@ -1,0 +1,350 @@
+"""What rules may ask of a program: who trains what, in which loop, with which data, and what happens besides.
+
+Facts are read from the events of one run over the program.  Nothing here edits, and nothing here knows a rule.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from multicard.interpret import Event, Frame, Interpreter, Loop, Wrap
+from multicard.program import Program
+from multicard.source import Module, Site
+from multicard.values import NOTHING, Const, Data, Obj, Values, data_of
+
+FrameKey = tuple[ast.AST, tuple[ast.AST, ...]]
+"""A loop on one way of getting there: its node and the calls that led to it."""
+
+Statement = ast.stmt
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+def key(loop: Loop) -> FrameKey:
+    """The identity of a loop frame."""
+    return (loop.node, loop.calls)
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """One batch loop that trains."""
+
+    loop: Loop
+    epochs: Loop | None
+    """The loop that goes round it, once an epoch."""
+    loaders: tuple[Obj, ...]
+    models: tuple[Obj, ...]
+    backward: Event
+
+
+@dataclass(eq=False)
+class Facts:
+    """All that rules may see."""
+
+    program: Program
+    run: Interpreter
+    batch: str = "per-card"
+    wraps: tuple[Wrap, ...] = ()
+    averaged: frozenset[ast.AST] = frozenset()
+    """Birthplaces of models whose gradients are averaged by hand, since no DDP wrapper can see their forward."""
+    memo: dict[str, object] = field(default_factory=dict)
+
+    # --- events ----------------------------------------------------------------------------------------------
+
+    def events(self, *kinds: str, dead: bool = True) -> Iterator[Event]:
+        """The events of these kinds, in the order in which they happen."""
+        return (event for event in self.run.events if event.kind in kinds and (dead or not event.dead))
+
+    @cached_property
+    def by_node(self) -> dict[ast.AST, list[Event]]:
+        """Events by the node where they happen."""
+        found: dict[ast.AST, list[Event]] = {}
+        for event in self.run.events:
+            found.setdefault(event.node, []).append(event)
+        return found
+
+    def values(self, node: ast.AST) -> Values:
+        """Everything that an expression was seen to be."""
+        return self.run.seen.get(node, NOTHING)
+
+    # --- who trains ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def optimized(self) -> frozenset[Obj]:
+        """Models (and submodules) whose parameters some optimizer holds."""
+        found: set[Obj] = set()
+        for event in self.events("construct", "optimizer", "step"):
+            if isinstance(event.subject, Obj) and event.subject.kind == "optimizer":
+                for values in (*event.subject.args.values(), *event.args.values()):
+                    found.update(data_of(values).models)
+        return frozenset(found)
+
+    @cached_property
+    def stepped(self) -> bool:
+        """Whether any optimizer makes a step that was seen."""
+        return any(True for _ in self.events("step", dead=False))
+
+    def trainable(self, model: Obj) -> bool:
+        """Whether an optimizer holds the model, a part of it, or what it is a part of."""
+        return any(other is model or other.root is model or model.root is other for other in self.optimized)
+
+    @cached_property
+    def backwards(self) -> tuple[Event, ...]:
+        """Backward passes whose gradients an optimizer uses, with the models that they train."""
+        if not self.stepped:
+            return ()
+        stepping = {key(loop) for event in self.events("step", dead=False) for loop in event.loops}
+        found = []
+        for event in self.events("backward", dead=False):
+            subject = event.subject
+            if not isinstance(subject, Data):
+                continue
+            models = [model for model in subject.models if self.trainable(model)]
+            near = not event.loops or any(key(loop) in stepping for loop in event.loops)
+            if (models or not self.optimized or not subject.models) and near:
+                found.append(event)
+        return tuple(found)
+
+    @cached_property
+    def trained(self) -> tuple[Obj, ...]:
+        """The models that are called at top level and trained, in the order of their first backward pass."""
+        found: dict[Obj, None] = {}
+        for event in self.backwards:
+            if isinstance(event.subject, Data):
+                models = [model for model in event.subject.models if self.trainable(model)]
+                for model in sorted(models, key=_line):
+                    if model.root is model or model.root not in event.subject.models:
+                        found[model] = None
+        return tuple(found)
+
+    @cached_property
+    def trainings(self) -> tuple[Training, ...]:
+        """The batch loops that train, one for each way of getting there."""
+        found: dict[FrameKey, Training] = {}
+        for event in self.backwards:
+            index = self._batch_loop(event)
+            if index is None:
+                continue
+            loop = event.loops[index]
+            data = event.subject if isinstance(event.subject, Data) else Data()
+            models = tuple(model for model in self.trained if model in data.models)
+            loaders = tuple(dict.fromkeys([*loop.loaders, *sorted(data.loaders, key=_line)]))
+            known = found.get(key(loop))
+            if known is not None:
+                models = tuple(dict.fromkeys([*known.models, *models]))
+                loaders = tuple(dict.fromkeys([*known.loaders, *loaders]))
+            epochs = self._epoch_loop(event.loops, index)
+            found[key(loop)] = Training(loop, epochs, loaders, models, known.backward if known else event)
+        return tuple(found.values())
+
+    def _batch_loop(self, event: Event) -> int | None:
+        for index in range(len(event.loops) - 1, -1, -1):
+            if event.loops[index].loaders:
+                return index
+        drawn = {key(loop) for draw in self.events("next") for loop in draw.loops[-1:]}
+        for index in range(len(event.loops) - 1, -1, -1):
+            if key(event.loops[index]) in drawn:
+                return index
+        for index in range(len(event.loops) - 1, -1, -1):
+            if not isinstance(event.loops[index].node, ast.comprehension):
+                return index
+        return None
+
+    @staticmethod
+    def _epoch_loop(loops: tuple[Loop, ...], index: int) -> Loop | None:
+        for loop in reversed(loops[:index]):
+            if isinstance(loop.node, ast.For | ast.While) and not _over_words(loop):
+                return loop
+        return None
+
+    @cached_property
+    def training_frames(self) -> frozenset[FrameKey]:
+        """Loop frames that train."""
+        return frozenset(key(training.loop) for training in self.trainings)
+
+    @cached_property
+    def training_nodes(self) -> frozenset[ast.AST]:
+        """Loop nodes that train on some way of getting there."""
+        return frozenset(training.loop.node for training in self.trainings)
+
+    @cached_property
+    def epoch_nodes(self) -> frozenset[ast.AST]:
+        """Loops that go round a batch loop that trains, at any distance."""
+        found = set()
+        for event in self.backwards:
+            index = self._batch_loop(event)
+            if index is not None:
+                found.update(loop.node for loop in event.loops[:index])
+        return frozenset(found)
+
+    def trains(self, event: Event) -> bool:
+        """Whether an event happens in a batch loop that trains, and not in an evaluation inside it."""
+        if event.dead:
+            return False
+        for loop in reversed(event.loops):
+            if key(loop) in self.training_frames:
+                return event.grad or event.kind != "forward"
+            if loop.loaders:
+                return False
+        return False
+
+    @cached_property
+    def train_loaders(self) -> frozenset[Obj]:
+        """Loaders whose batches are trained on."""
+        return frozenset(loader for training in self.trainings for loader in training.loaders)
+
+    @cached_property
+    def loaders(self) -> tuple[Obj, ...]:
+        """Every loader that was made, in order."""
+        return tuple(
+            dict.fromkeys(
+                event.subject
+                for event in self.events("construct")
+                if isinstance(event.subject, Obj) and event.subject.kind == "loader"
+            )
+        )
+
+    # --- the tree --------------------------------------------------------------------------------------------
+
+    def parents(self, module: Module) -> dict[ast.AST, ast.AST]:
+        """The parent of every node of a module."""
+        memo = self.memo.setdefault("parents", {})
+        assert isinstance(memo, dict)
+        found = memo.get(module)
+        if found is None:
+            found = {}
+            stack: list[ast.AST] = [module.tree]
+            while stack:
+                node = stack.pop()
+                for child in ast.iter_child_nodes(node):
+                    found[child] = node
+                    stack.append(child)
+            memo[module] = found
+        assert isinstance(found, dict)
+        return found
+
+    def ancestors(self, module: Module, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes round a node, innermost first."""
+        parents = self.parents(module)
+        here = parents.get(node)
+        while here is not None:
+            yield here
+            here = parents.get(here)
+
+    def statement(self, module: Module, node: ast.AST) -> ast.stmt:
+        """The statement that a node belongs to (itself, if it is one)."""
+        if isinstance(node, ast.stmt):
+            return node
+        return next(item for item in self.ancestors(module, node) if isinstance(item, ast.stmt))
+
+    def block(self, module: Module, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements among which a statement stands."""
+        parent = self.parents(module)[statement]
+        for name in ("body", "orelse", "finalbody", "handlers"):
+            body = getattr(parent, name, None)
+            if isinstance(body, list) and statement in body:
+                return body
+        msg = "a statement stands in a body"
+        raise AssertionError(msg)
+
+    def function(self, module: Module, node: ast.AST) -> FunctionNode | None:
+        """The function that a node stands in."""
+        for item in self.ancestors(module, node):
+            if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                return item
+        return None
+
+    def scope(self, module: Module, node: ast.AST) -> ast.AST:
+        """The function, or the module, that a node stands in."""
+        return self.function(module, node) or module.tree
+
+    @cached_property
+    def modules(self) -> tuple[Module, ...]:
+        """The modules, each once, the entry first."""
+        return tuple(dict.fromkeys([self.program.entry, *self.program.modules.values()]))
+
+    @cached_property
+    def module_of(self) -> dict[ast.AST, Module]:
+        """The module of each function and loop node that was followed."""
+        return {event.node: event.module for event in self.run.events}
+
+    def site(self, module: Module, node: ast.AST) -> Site:
+        """A place for a finding."""
+        if isinstance(node, ast.expr | ast.stmt):
+            return Site(module, node)
+        return Site(module, self.statement(module, node))
+
+    # --- where code runs -------------------------------------------------------------------------------------
+
+    def enclosing_frames(self, event: Event) -> tuple[Frame, ...]:
+        """The functions that are running, outermost first."""
+        return event.frames
+
+    def names_of(self, module: Module) -> frozenset[str]:
+        """Every name that a module binds or uses anywhere, arguments and attributes left out."""
+        memo = self.memo.setdefault("names", {})
+        assert isinstance(memo, dict)
+        found = memo.get(module)
+        if found is None:
+            names: set[str] = set()
+            for node in ast.walk(module.tree):
+                match node:
+                    case ast.Name(id=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+                        names.add(name)
+                    case ast.alias():
+                        names.add(node.asname or node.name.partition(".")[0])
+                    case _:
+                        pass
+            found = frozenset(names)
+            memo[module] = found
+        assert isinstance(found, frozenset)
+        return found
+
+    def bound_names(self, module: Module) -> frozenset[str]:
+        """Every name that a module binds anywhere: assigned, imported, defined, a parameter."""
+        memo = self.memo.setdefault("bound", {})
+        assert isinstance(memo, dict)
+        found = memo.get(module)
+        if found is None:
+            found = frozenset(_bound(module.tree))
+            memo[module] = found
+        assert isinstance(found, frozenset)
+        return found
+
+    def only(self, values: Values, objs: Iterable[Obj]) -> bool:
+        """Whether values are some of these objects and nothing else (None aside)."""
+        allowed = set(objs)
+        rest = [value for value in values if value != Const(None)]
+        return bool(rest) and all(value in allowed for value in rest)
+
+
+def _bound(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                yield name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.arg(arg=name):
+                yield name
+            case ast.alias():
+                yield node.asname or node.name.partition(".")[0]
+            case ast.ExceptHandler(name=str(name)):
+                yield name
+            case _:
+                pass
+
+
+def _over_words(loop: Loop) -> bool:
+    """Whether a loop runs over a few strings: phases, not epochs."""
+    items = [value for value in loop.over if isinstance(value, Obj) and value.items is not None]
+    return bool(items) and all(
+        isinstance(inner, Const) and isinstance(inner.value, str)
+        for value in items
+        for item in value.items or ()
+        for inner in item
+    ) and all(value.items for value in items)
+
+
+def _line(obj: Obj) -> int:
+    return obj.site.line if obj.site else 0

@@ -1,0 +1,239 @@
+"""Decides after which statement a model is wrapped, by trying.
+
+A wrapper must come after the model is on its device, loaded, compiled and given its heads, and before the first
+forward pass that trains; and every such pass must go through it.  Which name that is, in which function, depends on
+how the model travels.  So a place is proposed, the program is followed again with the wrap in it, and the place is
+taken only if no training forward pass reaches the bare model.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from multicard.facts import Facts
+from multicard.interpret import Event, Interpreter, Wrap
+from multicard.program import Program
+from multicard.source import Module
+from multicard.values import Const, Obj
+
+SETUP = frozenset({
+    "to", "cuda", "half", "double", "float", "bfloat16", "apply", "share_memory", "type", "npu", "xpu", "resize_token_embeddings",
+    "gradient_checkpointing_enable", "add_module",
+})
+TRIES = 5
+
+Identity = tuple[object, ...]
+
+
+def identity(obj: Obj) -> Identity:
+    """The same object in another run over the same program."""
+    return (obj.site.node if obj.site else None, obj.name, *obj.by[-6:])
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """A trained model."""
+
+    models: tuple[Obj, ...]
+    first: int
+    """When the first of them is called in training."""
+
+    @property
+    def ids(self) -> frozenset[Identity]:
+        """The models in any run."""
+        return frozenset(identity(model) for model in self.models)
+
+
+@dataclass(frozen=True, eq=False)
+class Wrapped:
+    """The outcome: facts of the run with all wraps in place, and what could not be wrapped."""
+
+    facts: Facts
+    refused: tuple[tuple[Group, str], ...]
+    places: tuple[tuple[Group, Wrap], ...]
+    homes: tuple[tuple[Group, Wrap | None], ...] = ()
+    """For each refused group, a statement after which the model stands complete."""
+
+
+def follow(program: Program, wraps: tuple[Wrap, ...] = ()) -> Facts:
+    """Follow the program with these wraps in it."""
+    run = Interpreter(program, wraps)
+    run.run()
+    return Facts(program, run, wraps=wraps)
+
+
+def wrap_models(program: Program, bare: Facts) -> Wrapped:
+    """Find a place for every trained model's wrapper."""
+    groups = grouped(bare)
+    proposals = [list(_places(bare, group))[:TRIES] for group in groups]
+    unfit = {id(group): _unfit(bare, group) for group in groups}
+    first = tuple(
+        dict.fromkeys(
+            places[0] for group, places in zip(groups, proposals, strict=True) if places and not unfit[id(group)]
+        )
+    )
+    facts = follow(program, first) if first else bare
+    if first and all(
+        unfit[id(group)] or (places and accepted(facts, group)) for group, places in zip(groups, proposals, strict=True)
+    ):
+        chosen = [(g, p[0]) for g, p in zip(groups, proposals, strict=True) if p and not unfit[id(g)]]
+    else:
+        facts, chosen = bare, []
+        for group, places in zip(groups, proposals, strict=True):
+            if unfit[id(group)]:
+                continue
+            for place in places:
+                trial = follow(program, tuple(dict.fromkeys([*(wrap for _, wrap in chosen), place])))
+                if accepted(trial, group) and all(accepted(trial, other) for other, _ in chosen):
+                    facts = trial
+                    chosen.append((group, place))
+                    break
+    done = {id(group) for group, _ in chosen}
+    refused = tuple(
+        (group, unfit[id(group)] or "no statement was found after which every training forward pass meets the wrapper")
+        for group in groups
+        if id(group) not in done
+    )
+    homes = tuple(
+        (group, next(iter(places), None))
+        for group, places in zip(groups, proposals, strict=True)
+        if id(group) not in done
+    )
+    return Wrapped(facts, refused, tuple(chosen), homes)
+
+
+def grouped(facts: Facts) -> list[Group]:
+    """Trained models and when each is first called in training."""
+    first: dict[Obj, int] = {}
+    for event in facts.events("forward", "through_method", dead=False):
+        model = bare_of(event)
+        if model is not None and event.grad and (facts.trains(event) or not facts.trainings):
+            first.setdefault(model, event.order)
+    last = len(facts.run.events)
+    return [Group((model,), first.get(model, last)) for model in facts.trained]
+
+
+def bare_of(event: Event) -> Obj | None:
+    """The model of an event, the wrapper taken off."""
+    subject = event.subject
+    if not isinstance(subject, Obj):
+        return None
+    return subject.inner if subject.kind == "wrapped" else subject
+
+
+def accepted(facts: Facts, group: Group) -> bool:
+    """Whether every training forward pass of the group goes through a wrapper."""
+    through = 0
+    for event in facts.events("forward", "through_method", dead=False):
+        model = bare_of(event)
+        if model is None or identity(model) not in group.ids or not facts.trains(event):
+            continue
+        if event.kind == "through_method" or not isinstance(event.subject, Obj) or event.subject.kind != "wrapped":
+            return False
+        through += 1
+    return through > 0
+
+
+def _unfit(facts: Facts, group: Group) -> str:
+    """Why no wrapper can serve a group, or nothing."""
+    members = set(group.models)
+    for event in facts.events("through_method", dead=False):
+        if bare_of(event) in members and facts.trains(event):
+            return f"`{event.name}` is called in training, and a wrapper only sees `forward`"
+    for event in facts.events("forward", dead=False):
+        model = bare_of(event)
+        if model is not None and model not in members and model.root in members and facts.trains(event) and event.grad:
+            return "parts of it are called in training, and a wrapper only sees the whole"
+    for event in facts.events("autograd_grad", dead=False):
+        if facts.trains(event) and members & set(getattr(event.subject, "models", ())):
+            return "`autograd.grad` goes through it, which a wrapper does not see"
+    if not any(bare_of(e) in members and facts.trains(e) for e in facts.events("forward", dead=False)):
+        return "its forward pass in training was not seen"
+    toggled = _toggles(facts, group)
+    if toggled:
+        return "its parameters are frozen and thawed between steps"
+    return ""
+
+
+def _toggles(facts: Facts, group: Group) -> bool:
+    """Whether requires_grad is set anew inside the batch loop."""
+    members = set(group.models)
+    return any(
+        event.subject in members or (isinstance(event.subject, Obj) and event.subject.root in members)
+        for event in facts.events("freeze", dead=False)
+        if facts.trains(event)
+    )
+
+
+def _places(facts: Facts, group: Group) -> Iterator[Wrap]:
+    """Statements after which the group may be wrapped, the latest first."""
+    members = set(group.models)
+    births = {
+        event.subject: event.loops
+        for event in facts.events("construct", dead=False)
+        if event.subject in members
+    }
+    binds: dict[ast.AST, list[Event]] = {}
+    for event in facts.events("bind", dead=False):
+        if event.subject in members and event.order < group.first:
+            binds.setdefault(event.node, []).append(event)
+    for node, events in sorted(binds.items(), key=lambda item: -item[1][-1].order):
+        if not isinstance(node, ast.Name | ast.Attribute):
+            continue
+        ways = {(event.calls, event.subject) for event in events}
+        if len({calls for calls, _ in ways}) > len({event.subject for event in events}):
+            continue
+        if any(not _same_loops(event, births.get(event.subject)) for event in events):
+            continue
+        module = events[0].module
+        statement = facts.statement(module, node)
+        if isinstance(statement, ast.For | ast.While | ast.With):
+            continue
+        yield Wrap(_settled(facts, group, module, statement, events[-1].order), node)
+
+
+def _same_loops(event: Event, born: tuple[object, ...] | None) -> bool:
+    """Whether a name is bound as often as the model is made."""
+    return not event.loops or (born is not None and len(born) == len(event.loops))
+
+
+def _settled(facts: Facts, group: Group, module: Module, statement: ast.stmt, order: int) -> ast.stmt:
+    """The last statement of the block that still sets the model up: moves it, compiles it, gives it a head."""
+    block = facts.block(module, statement)
+    members = set(group.models)
+    thawed = [
+        event.order
+        for event in facts.events("freeze", dead=False)
+        if event.args.get("value") and Const(True) in event.args["value"] and _of(event, members)
+    ]
+    last = statement
+    for sibling in block[block.index(statement) + 1 :]:
+        nodes = set(ast.walk(sibling))
+        inside = [
+            event
+            for event in facts.run.events
+            if event.order > order and (event.node in nodes or any(call in nodes for call in event.calls))
+        ]
+        if any(event.order >= group.first for event in inside):
+            break
+        if any(_sets_up(event, members, thawed) for event in inside):
+            last = sibling
+    return last
+
+
+def _of(event: Event, members: set[Obj]) -> bool:
+    subject = event.subject
+    if not isinstance(subject, Obj):
+        return False
+    model = subject.inner if subject.kind == "wrapped" and subject.inner else subject
+    return model in members or model.root in members
+
+
+def _sets_up(event: Event, members: set[Obj], thawed: list[int]) -> bool:
+    if not _of(event, members):
+        return False
+    if event.kind == "method":
+        return event.name in SETUP
+    if event.kind == "freeze":
+        return not any(order > event.order for order in thawed)
+    return event.kind in {"compile", "data_parallel", "setattr"}

@@ -1,0 +1,4 @@
+PAD = 0
+UNK = 1
+BOS = 2
+EOS = 3

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from types import ModuleType
 
 import torch
@@ -49,6 +50,11 @@ class Run:
         """The last match of `pattern` in what was printed."""
         *_, last = re.finditer(pattern, "\n".join(self.lines))
         return last[1]
+
+    @property
+    def epochs(self) -> list[float]:
+        """Seconds of each epoch of the second stage, validation included."""
+        return [float(found[1]) for line in self.lines if (found := re.search(r"阶段2.*用时=([\d.]+)", line))]
 
     @property
     def accuracy(self) -> str:
@@ -223,7 +229,8 @@ def side_by_side(single: Run, multi: Run) -> Table:
     table.add_row("processes", "1", "2")
     for title, cell in (
         ("seconds, start to end", lambda run: f"{run.seconds:.1f}"),
-        ("epochs of stage 2", lambda run: str(sum("阶段2 Epoch" in line for line in run.lines))),
+        ("epochs of stage 2", lambda run: str(len(run.epochs))),
+        ("seconds an epoch", lambda run: f"{mean(run.epochs):.2f}"),
         ("validation accuracy", lambda run: run.accuracy),
         ("validation loss", lambda run: run.loss),
         ("validation samples counted", lambda run: str(run.counted)),

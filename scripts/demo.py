@@ -34,7 +34,7 @@ DATA = WORK / "data" / "digits"
 CHECKPOINTS = ("stage1_best.pth", "stage2_best.pth")
 PROGRESS = re.compile(r"阶段\d Epoch|提前结束|训练完成|rror")
 LAUNCH = ("-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2")
-TIMEOUT = 900
+TIMEOUT = 400
 ACCURACY = 0.95
 
 

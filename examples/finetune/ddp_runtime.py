@@ -1,0 +1,1 @@
+../../src/multicard/runtime.py

@@ -21,90 +21,69 @@ dir_mask = Path('./data/masks/')
 dir_checkpoint = Path('./checkpoints/')
 
 
-def train_model(
-        model,
-        device,
-        epochs: int = 5,
-        batch_size: int = 1,
-        learning_rate: float = 1e-5,
-        val_percent: float = 0.1,
-        save_checkpoint: bool = True,
-        img_scale: float = 0.5,
-        amp: bool = False,
-        weight_decay: float = 1e-8,
-        momentum: float = 0.9,
-        gradient_clipping: float = 1.0,
-):
-    # 1. data
-    dataset = BasicDataset(dir_img, dir_mask, img_scale)
+def get_loaders(dataset, val_percent, batch_size, cuda):
     n_val = int(len(dataset) * val_percent)
-    n_train = len(dataset) - n_val
-    train_set, val_set = random_split(dataset, [n_train, n_val])
+    parts = random_split(dataset, [len(dataset) - n_val, n_val])
+    kw = dict(batch_size=batch_size, num_workers=min(2, os.cpu_count()), pin_memory=cuda)
+    return parts, DataLoader(parts[0], shuffle=True, **kw), DataLoader(parts[1], shuffle=False, drop_last=True, **kw)
 
-    loader_args = dict(batch_size=batch_size, num_workers=min(2, os.cpu_count()), pin_memory=device.type == 'cuda')
-    train_loader = DataLoader(train_set, shuffle=True, **loader_args)
-    val_loader = DataLoader(val_set, shuffle=False, drop_last=True, **loader_args)
 
-    logging.info(f'{n_train} images to train, {n_val} to validate, {epochs} epochs of batches of {batch_size}, '
-                 f'lr {learning_rate}, {device.type}, scale {img_scale}, amp {amp}')
+def train_net(net, device, epochs=5, batch_size=1, lr=1e-5, val_percent=0.1, save_cp=True, img_scale=0.5,
+              amp=False, clip=1.0):
+    dataset = BasicDataset(dir_img, dir_mask, img_scale)
+    (train_set, val_set), train_loader, val_loader = get_loaders(dataset, val_percent, batch_size, device.type == 'cuda')
+    n_train = len(train_set)
+    logging.info(f'{n_train} images to train, {len(val_set)} to validate, {epochs} epochs of batches of {batch_size}, '
+                 f'lr {lr}, {device.type}, scale {img_scale}, amp {amp}')
 
-    # 2. what steps
-    optimizer = optim.RMSprop(model.parameters(), lr=learning_rate, weight_decay=weight_decay, momentum=momentum)
-    scheduler = optim.lr_scheduler.ReduceLROnPlateau(optimizer, 'max', patience=5)  # goal: maximize Dice score
-    grad_scaler = torch.amp.GradScaler(device.type, enabled=amp)
-    criterion = nn.CrossEntropyLoss() if model.n_classes > 1 else nn.BCEWithLogitsLoss()
+    optimizer = optim.RMSprop(net.parameters(), lr=lr, weight_decay=1e-8, momentum=0.9)
+    scheduler = optim.lr_scheduler.ReduceLROnPlateau(optimizer, 'max', patience=2)
+    scaler = torch.amp.GradScaler(device.type, enabled=amp)
+    ce = nn.CrossEntropyLoss()
+    val_every = n_train // (2 * batch_size)    # twice in an epoch
     global_step = 0
 
-    # 3. train
-    for epoch in range(1, epochs + 1):
-        model.train()
+    for epoch in range(epochs):
+        net.train()
         epoch_loss = 0
-        with tqdm(total=n_train, desc=f'Epoch {epoch}/{epochs}', unit='img') as pbar:
+        with tqdm(total=n_train, desc=f'Epoch {epoch + 1}/{epochs}', unit='img') as pbar:
             for batch in train_loader:
-                images, true_masks = batch['image'], batch['mask']
-
-                assert images.shape[1] == model.n_channels, \
-                    f'the network wants {model.n_channels} channels, the images have {images.shape[1]}'
-
-                images = images.to(device=device, dtype=torch.float32, memory_format=torch.channels_last)
+                imgs = batch['image']
+                true_masks = batch['mask']
+                assert imgs.shape[1] == net.n_channels, \
+                    f'the network wants {net.n_channels} channels, the images have {imgs.shape[1]}'
+                imgs = imgs.to(device=device, dtype=torch.float32, memory_format=torch.channels_last)
                 true_masks = true_masks.to(device=device, dtype=torch.long)
 
-                with torch.autocast(device.type if device.type != 'mps' else 'cpu', enabled=amp):
-                    masks_pred = model(images)
-                    loss = criterion(masks_pred, true_masks)
-                    loss += dice_loss(
-                        F.softmax(masks_pred, dim=1).float(),
-                        F.one_hot(true_masks, model.n_classes).permute(0, 3, 1, 2).float(),
-                        multiclass=True
-                    )
-
-                optimizer.zero_grad(set_to_none=True)
-                grad_scaler.scale(loss).backward()
-                grad_scaler.unscale_(optimizer)
-                torch.nn.utils.clip_grad_norm_(model.parameters(), gradient_clipping)
-                grad_scaler.step(optimizer)
-                grad_scaler.update()
-
-                pbar.update(images.shape[0])
-                global_step += 1
+                with torch.autocast(device.type, enabled=amp):
+                    masks_pred = net(imgs)
+                    one_hot = F.one_hot(true_masks, net.n_classes).permute(0, 3, 1, 2).float()
+                    loss = ce(masks_pred, true_masks)
+                    loss += dice_loss(F.softmax(masks_pred, dim=1).float(), one_hot, multiclass=True)
                 epoch_loss += loss.item()
                 pbar.set_postfix(**{'loss (batch)': loss.item()})
 
-                # twice in an epoch
-                division_step = (n_train // (2 * batch_size))
-                if division_step > 0:
-                    if global_step % division_step == 0:
-                        val_score, iou = evaluate(model, val_loader, device, amp)
-                        scheduler.step(val_score)
-                        logging.info('Dice %.4f  IoU %s  lr %g' % (
-                            val_score, ' '.join('%.3f' % v for v in iou), optimizer.param_groups[0]['lr']))
+                optimizer.zero_grad()
+                scaler.scale(loss).backward()
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(net.parameters(), clip)
+                scaler.step(optimizer)
+                scaler.update()
 
-        if save_checkpoint:
-            Path(dir_checkpoint).mkdir(parents=True, exist_ok=True)
-            state_dict = model.state_dict()
-            state_dict['mask_values'] = dataset.mask_values
-            torch.save(state_dict, str(dir_checkpoint / 'checkpoint_epoch{}.pth'.format(epoch)))
-            logging.info(f'Checkpoint {epoch} saved!')
+                pbar.update(imgs.shape[0])
+                global_step += 1
+                if val_every > 0 and global_step % val_every == 0:
+                    val_score, iou = evaluate(net, val_loader, device, amp)
+                    scheduler.step(val_score)
+                    logging.info('dice %.4f  IoU %s  lr %g' % (
+                        val_score, ' '.join('%.3f' % v for v in iou), optimizer.param_groups[0]['lr']))
+
+        logging.info(f'mean loss {epoch_loss / len(train_loader):.4f}')
+        if save_cp:
+            dir_checkpoint.mkdir(parents=True, exist_ok=True)
+            state = net.state_dict()
+            state['mask_values'] = dataset.mask_values
+            torch.save(state, str(dir_checkpoint / f'CP_epoch{epoch + 1}.pth'))
 
 
 def get_args():
@@ -123,38 +102,27 @@ def get_args():
 
 if __name__ == '__main__':
     args = get_args()
-
     logging.basicConfig(level=logging.INFO, format='%(levelname)s: %(message)s')
     device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
-    logging.info(f'Using device {device}')
 
     if not dir_img.exists():
         draw_examples(dir_img, dir_mask)
 
-    model = UNet(n_channels=3, n_classes=args.classes, bilinear=args.bilinear)
-    model = model.to(memory_format=torch.channels_last)
-    logging.info(f'Network: {model.n_channels} in, {model.n_classes} out, '
-                 f'{"Bilinear" if model.bilinear else "Transposed conv"} upscaling')
+    net = UNet(n_channels=3, n_classes=args.classes, bilinear=args.bilinear)
+    net = net.to(memory_format=torch.channels_last)
+    logging.info(f'{net.n_channels} channels in, {net.n_classes} classes, '
+                 f'{"bilinear" if net.bilinear else "transposed"} upscaling, on {device}')
 
     if args.load:
-        state_dict = torch.load(args.load, map_location=device)
-        del state_dict['mask_values']
-        model.load_state_dict(state_dict)
-        logging.info(f'Model loaded from {args.load}')
+        state = torch.load(args.load, map_location=device)
+        del state['mask_values']
+        net.load_state_dict(state)
+    net.to(device=device)
 
-    model.to(device=device)
     try:
-        train_model(
-            model=model,
-            epochs=args.epochs,
-            batch_size=args.batch_size,
-            learning_rate=args.lr,
-            device=device,
-            img_scale=args.scale,
-            val_percent=args.val / 100,
-            amp=args.amp
-        )
-    except torch.cuda.OutOfMemoryError:
-        logging.error('Out of memory, try --amp or a smaller --scale')
-        torch.cuda.empty_cache()
-        sys.exit(1)
+        train_net(net=net, epochs=args.epochs, batch_size=args.batch_size, lr=args.lr, device=device,
+                  img_scale=args.scale, val_percent=args.val / 100, amp=args.amp)
+    except KeyboardInterrupt:
+        torch.save(net.state_dict(), 'INTERRUPTED.pth')
+        logging.info('saved what there was')
+        sys.exit(0)

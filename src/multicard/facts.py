@@ -45,8 +45,10 @@ class Facts:
     run: Interpreter
     batch: str = "per-card"
     wraps: tuple[Wrap, ...] = ()
-    averaged: frozenset[ast.AST] = frozenset()
-    """Birthplaces of models whose gradients are averaged by hand, since no DDP wrapper can see their forward."""
+    places: tuple[tuple[Obj, Wrap], ...] = ()
+    """Trained models and where they are wrapped."""
+    unwrapped: tuple[tuple[Obj, str, Wrap | None], ...] = ()
+    """Trained models that no wrapper can serve, why, and a statement after which they stand complete."""
     memo: dict[str, object] = field(default_factory=dict)
 
     # --- events ----------------------------------------------------------------------------------------------
@@ -86,13 +88,13 @@ class Facts:
 
     def trainable(self, model: Obj) -> bool:
         """Whether an optimizer holds the model, a part of it, or what it is a part of."""
+        if not self.optimized and not self.stepped:
+            return True
         return any(other is model or other.root is model or model.root is other for other in self.optimized)
 
     @cached_property
     def backwards(self) -> tuple[Event, ...]:
         """Backward passes whose gradients an optimizer uses, with the models that they train."""
-        if not self.stepped:
-            return ()
         stepping = {key(loop) for event in self.events("step", dead=False) for loop in event.loops}
         found = []
         for event in self.events("backward", dead=False):
@@ -100,8 +102,8 @@ class Facts:
             if not isinstance(subject, Data):
                 continue
             models = [model for model in subject.models if self.trainable(model)]
-            near = not event.loops or any(key(loop) in stepping for loop in event.loops)
-            if (models or not self.optimized or not subject.models) and near:
+            near = not event.loops or any(key(loop) in stepping for loop in event.loops) or not self.stepped
+            if models and near:
                 found.append(event)
         return tuple(found)
 
@@ -203,6 +205,11 @@ class Facts:
                 if isinstance(event.subject, Obj) and event.subject.kind == "loader"
             )
         )
+
+    def wrapper_options(self, models: list[Obj]) -> list[str]:
+        """Arguments that DDP needs for these models."""
+        del models
+        return []
 
     # --- the tree --------------------------------------------------------------------------------------------
 

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from multicard.plan import Plan
+from multicard.errors import NothingToDoError
+from multicard.facts import Facts
+from multicard.messages import Text
+from multicard.plan import Finding, Plan
+from multicard.program import Program, read_program
+from multicard.rules import RULES
+from multicard.settle import settle
+from multicard.start import start
+from multicard.wraps import wrap_models
 
 
 @dataclass(frozen=True)
@@ -24,4 +32,43 @@ class Options:
 
 def migrate(path: Path, options: Options = Options()) -> Plan:
     """Read the script and its local modules, and decide every change; raises `MulticardError`."""
-    raise NotImplementedError
+    program = read_program(path)
+    facts = infer(program, options)
+    findings = [finding for rule in RULES for finding in rule.find(facts) if _wanted(finding, options)]
+    return settle(
+        facts,
+        findings,
+        runtime="multicard.runtime" if options.runtime == "package" else "ddp_runtime",
+        rank_is_global=start(facts).names,
+    )
+
+
+def infer(program: Program, options: Options = Options()) -> Facts:
+    """What the program does; raises `NothingToDoError` where nothing can be done."""
+    name = program.entry.path.name
+    if not program.entry.tree.body:
+        raise NothingToDoError(Text(f"{name}: the file is empty", f"{name}:文件是空的"))
+    facts = wrap_models(program)
+    distributed = next(iter(facts.events("distributed", dead=False)), None)
+    if distributed is not None:
+        place = facts.site(distributed.module, distributed.node)
+        raise NothingToDoError(
+            Text(
+                f"{place}: already distributed (`{distributed.name}`); `multicard check` looks at such scripts",
+                f"{place}:脚本已经是分布式的(`{distributed.name}`);请用 `multicard check` 检查",
+            )
+        )
+    if not facts.trained:
+        raise NothingToDoError(
+            Text(
+                f"{name}: no training was found: no loss goes backward into a model in a loop",
+                f"{name}:没有找到训练过程:循环里没有对模型的反向传播",
+            )
+        )
+    facts.batch = options.batch
+    return facts
+
+
+def _wanted(finding: Finding, options: Options) -> bool:
+    chosen = not options.select or any(finding.code.startswith(code) for code in options.select)
+    return chosen and not any(finding.code.startswith(code) for code in options.ignore)

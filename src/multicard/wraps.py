@@ -44,17 +44,6 @@ class Group:
         return frozenset(identity(model) for model in self.models)
 
 
-@dataclass(frozen=True, eq=False)
-class Wrapped:
-    """The outcome: facts of the run with all wraps in place, and what could not be wrapped."""
-
-    facts: Facts
-    refused: tuple[tuple[Group, str], ...]
-    places: tuple[tuple[Group, Wrap], ...]
-    homes: tuple[tuple[Group, Wrap | None], ...] = ()
-    """For each refused group, a statement after which the model stands complete."""
-
-
 def follow(program: Program, wraps: tuple[Wrap, ...] = ()) -> Facts:
     """Follow the program with these wraps in it."""
     run = Interpreter(program, wraps)
@@ -62,8 +51,9 @@ def follow(program: Program, wraps: tuple[Wrap, ...] = ()) -> Facts:
     return Facts(program, run, wraps=wraps)
 
 
-def wrap_models(program: Program, bare: Facts) -> Wrapped:
-    """Find a place for every trained model's wrapper."""
+def wrap_models(program: Program) -> Facts:
+    """Facts of the run with every trained model wrapped, where a place for its wrapper was found."""
+    bare = follow(program)
     groups = grouped(bare)
     proposals = [list(_places(bare, group))[:TRIES] for group in groups]
     unfit = {id(group): _unfit(bare, group) for group in groups}
@@ -89,17 +79,17 @@ def wrap_models(program: Program, bare: Facts) -> Wrapped:
                     chosen.append((group, place))
                     break
     done = {id(group) for group, _ in chosen}
-    refused = tuple(
-        (group, unfit[id(group)] or "no statement was found after which every training forward pass meets the wrapper")
-        for group in groups
-        if id(group) not in done
-    )
-    homes = tuple(
-        (group, next(iter(places), None))
+    facts.places = tuple((group.models[0], wrap) for group, wrap in chosen)
+    facts.unwrapped = tuple(
+        (
+            group.models[0],
+            unfit[id(group)] or "no statement was found after which every training forward pass meets the wrapper",
+            next(iter(places), None),
+        )
         for group, places in zip(groups, proposals, strict=True)
         if id(group) not in done
     )
-    return Wrapped(facts, refused, tuple(chosen), homes)
+    return facts
 
 
 def grouped(facts: Facts) -> list[Group]:
@@ -189,7 +179,26 @@ def _places(facts: Facts, group: Group) -> Iterator[Wrap]:
         statement = facts.statement(module, node)
         if isinstance(statement, ast.For | ast.While | ast.With):
             continue
+        if _replaces(facts, module, statement, node, binds):
+            continue
         yield Wrap(_settled(facts, group, module, statement, events[-1].order), node)
+
+
+def _replaces(
+    facts: Facts, module: Module, statement: ast.stmt, node: ast.Name | ast.Attribute, binds: dict[ast.AST, list[Event]]
+) -> bool:
+    """Whether a branch only binds anew what an earlier statement outside of it has bound."""
+    outer = facts.parents(module)[statement]
+    if not isinstance(outer, ast.If):
+        return False
+    text, scope = module.text(node), facts.scope(module, node)
+    for other, events in binds.items():
+        if other is node or events[0].module is not module or facts.scope(module, other) is not scope:
+            continue
+        inside = set(ast.walk(outer))
+        if isinstance(other, ast.expr) and module.text(other) == text and other not in inside:
+            return True
+    return False
 
 
 def _same_loops(event: Event, born: tuple[object, ...] | None) -> bool:

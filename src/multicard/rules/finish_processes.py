@@ -1,0 +1,45 @@
+'''Destroy the process group at the end.
+
+Without it torch warns of leaked resources, and NCCL may hold a card until its watchdog gives up.  `setup_ddp` also
+registers it for the case that the script leaves by an error.
+
+Before:
+
+    if __name__ == "__main__":
+        main()
+
+After:
+
+    if __name__ == "__main__":
+        local_rank, rank, world_size = setup_ddp()
+        main()
+        dist.destroy_process_group()
+'''
+
+import ast
+from collections.abc import Iterator
+
+from multicard.edits import insert_after
+from multicard.facts import Facts
+from multicard.messages import Text
+from multicard.plan import Finding
+from multicard.start import start
+
+CODE = "MC103"
+TITLE = Text("Destroy the process group", "清理分布式环境")
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """One finding, unless the script's last statement leaves it anyway."""
+    place = start(facts)
+    if isinstance(place.last, ast.Return | ast.Raise):
+        return
+    yield Finding(
+        CODE,
+        facts.site(place.module, place.last),
+        Text(
+            "frees the communicators; without it processes can linger and torch warns",
+            "正常释放通信资源,避免残留进程和警告",
+        ),
+        (insert_after(place.module, place.last, "«dist».destroy_process_group()"),),
+    )

@@ -1,0 +1,279 @@
+"""From findings to a plan: collisions, names, imports, and a last look whether the result is Python.
+
+Findings are settled in the order of the rules.  One that wants bytes another has taken is left to the reader,
+whole.  Names marked in the edits (`«DDP»`) are imported once per module, under another name where the script uses
+that name for something of its own.
+"""
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from multicard.edits import Edit, Side, apply, collide, insert_after, insert_before
+from multicard.facts import Facts
+from multicard.messages import Text
+from multicard.plan import Finding, Kind, Plan
+from multicard.source import Module, Site
+
+MARK = re.compile("«([^»]+)»")
+IMPORTS = "MC100"
+RUNTIME = frozenset({
+    "DistributedSampler", "EvalSampler", "NullWriter", "ShardedBatchSampler", "ShardedIterable", "ShardedSampler",
+    "accumulate", "all_gather_with_grad", "all_reduce_max", "all_reduce_min", "all_reduce_sum", "any_rank",
+    "average_gradients", "broadcast_model", "broadcast_value", "device_ids", "forward_of", "gather_in_order",
+    "global_batches", "is_main_process", "main_process_first", "own_device", "per_card", "print_log",
+    "save_checkpoint", "scale_by_count", "set_epoch", "setup_ddp", "shard_batch", "share_of", "sync_buffers", "unwrap", "vary_seed",
+    "whole_loader", "all_trainable",
+})
+PLAIN = {
+    "dist": "import torch.distributed as dist",
+    "DDP": "from torch.nn.parallel import DistributedDataParallel as DDP",
+    "os": "import os",
+    "logging": "import logging",
+    "torch": "import torch",
+}
+
+
+@dataclass
+class _Names:
+    """Names that one module takes in, and what they are called there."""
+
+    module: Module
+    taken: frozenset[str]
+    runtime: str
+    needs: dict[str, str] = field(default_factory=dict)
+    rank_is_global: bool = False
+
+    def resolve(self, text: str) -> str:
+        """The text with every mark replaced by the name to use."""
+        return MARK.sub(lambda found: self.name(found[1]), text)
+
+    def name(self, mark: str) -> str:
+        if mark == "rank 0":
+            return "rank == 0" if self.rank_is_global else f"{self.name('is_main_process')}()"
+        if mark == "not rank 0":
+            return "rank != 0" if self.rank_is_global else f"not {self.name('is_main_process')}()"
+        known = self._imported(mark)
+        if known:
+            return known
+        name = mark if mark not in self.taken else f"{mark}_" if mark[0].isupper() else f"ddp_{mark}"
+        self.needs[mark] = name
+        return name
+
+    def _imported(self, mark: str) -> str:
+        """The name under which the module has it already."""
+        wanted = {"dist": "torch.distributed", "os": "os", "logging": "logging", "torch": "torch"}.get(mark)
+        for node in self.module.tree.body:
+            if isinstance(node, ast.Import) and wanted:
+                for alias in node.names:
+                    if alias.name == wanted and (alias.asname or "." not in alias.name):
+                        return alias.asname or alias.name
+            elif isinstance(node, ast.ImportFrom) and mark in RUNTIME and node.module in {"ddp_runtime", "multicard.runtime"}:
+                for alias in node.names:
+                    if alias.name == mark:
+                        return alias.asname or alias.name
+        return ""
+
+    def lines(self) -> list[str]:
+        """The import statements."""
+        plain = []
+        for mark, line in PLAIN.items():
+            if mark in self.needs:
+                name = self.needs[mark]
+                plain.append(line if name == mark else re.sub(r"(import \S+)( as \S+)?$", rf"\1 as {name}", line))
+        helpers = sorted(
+            (mark if name == mark else f"{mark} as {name}" for mark, name in self.needs.items() if mark in RUNTIME),
+            key=str.lower,
+        )
+        if helpers:
+            one_line = f"from {self.runtime} import {', '.join(helpers)}"
+            if len(one_line) <= 100:
+                plain.append(one_line)
+            else:
+                unit = self.module.unit
+                rows = "".join(f"{self.module.newline}{unit}{helper}," for helper in helpers)
+                plain.append(f"from {self.runtime} import ({rows}{self.module.newline})")
+        return plain
+
+
+def settle(
+    facts: Facts,
+    findings: Iterable[Finding],
+    *,
+    runtime: str = "ddp_runtime",
+    rank_is_global: bool = False,
+) -> Plan:
+    """Decide between findings, resolve their names, and make every new text."""
+    kept = _without_collisions(findings)
+    kept, texts, helpers = _written(facts, kept, runtime, rank_is_global=rank_is_global)
+    order = {module: index for index, module in enumerate(facts.modules)}
+    kept.sort(key=lambda finding: (order.get(finding.site.module, 0), finding.site.line, finding.code))
+    return Plan(facts.program.entry, facts.modules, tuple(kept), texts, helpers)
+
+
+def left(finding: Finding, why: Text, advice: Text) -> Finding:
+    """The same finding, left to the reader."""
+    return Finding(finding.code, finding.site, why, (), advice, Kind.LEFT)
+
+
+def _without_collisions(findings: Iterable[Finding]) -> list[Finding]:
+    taken: dict[Module, list[Edit]] = {}
+    kept: list[Finding] = []
+    for finding in findings:
+        clash = any(
+            collide(mine, other) for mine in finding.edits for other in taken.get(mine.module, ())
+        )
+        if clash:
+            kept.append(
+                left(
+                    finding,
+                    Text(
+                        f"another change is made to the same code, so this one was not: {finding.why.en}",
+                        f"同一处代码已有另一项修改,因此这一项没有改:{finding.why.zh}",
+                    ),
+                    Text("make this change by hand after the other", "请在另一项修改之后手动完成这一项"),
+                )
+            )
+            continue
+        kept.append(finding)
+        for edit in finding.edits:
+            taken.setdefault(edit.module, []).append(edit)
+    return kept
+
+
+def _written(
+    facts: Facts, findings: list[Finding], runtime: str, *, rank_is_global: bool
+) -> tuple[list[Finding], dict[Module, bytes], frozenset[str]]:
+    """New texts; a module that would not parse loses the findings that break it, one by one."""
+    broken: set[int] = set()
+    while True:
+        current = [finding if index not in broken else _broken(finding) for index, finding in enumerate(findings)]
+        resolved, texts, helpers = _resolve(facts, current, runtime, rank_is_global=rank_is_global)
+        bad = next((module for module in facts.modules if not _parses(texts[module])), None)
+        if bad is None:
+            return resolved, texts, helpers
+        culprit = _culprit(facts, findings, broken, bad)
+        broken.add(culprit)
+
+
+def _culprit(facts: Facts, findings: list[Finding], broken: set[int], module: Module) -> int:
+    """The first finding whose edits, with those before it, break the module."""
+    edits: list[Edit] = []
+    last = -1
+    for index, finding in enumerate(findings):
+        own = [edit for edit in finding.edits if edit.module is module]
+        if index in broken or not own:
+            continue
+        edits += [replace(edit, text=MARK.sub("x", edit.text)) for edit in own]
+        last = index
+        if not _parses(apply(module, edits)):
+            return index
+    return last
+
+
+def _broken(finding: Finding) -> Finding:
+    return left(
+        finding,
+        Text(
+            f"the change could not be written into this line: {finding.why.en}",
+            f"无法把修改写进这一行:{finding.why.zh}",
+        ),
+        Text("make this change by hand", "请手动完成这一项"),
+    )
+
+
+def _parses(data: bytes) -> bool:
+    try:
+        compile(data.decode(), "migrated", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _resolve(
+    facts: Facts, findings: list[Finding], runtime: str, *, rank_is_global: bool
+) -> tuple[list[Finding], dict[Module, bytes], frozenset[str]]:
+    names = {
+        module: _Names(
+            module,
+            facts.bound_names(module),
+            runtime,
+            rank_is_global=rank_is_global and module is facts.program.entry,
+        )
+        for module in facts.modules
+    }
+    resolved = [
+        replace(
+            finding,
+            edits=tuple(replace(edit, text=names[edit.module].resolve(edit.text)) for edit in finding.edits),
+            why=_plain(finding.why),
+            advice=_plain(finding.advice) if finding.advice else None,
+        )
+        for finding in findings
+    ]
+    imports = [finding for module in facts.modules if (finding := _import(facts, names[module])) is not None]
+    everything = [*imports, *resolved]
+    texts = {
+        module: apply(module, [edit for finding in everything for edit in finding.edits if edit.module is module])
+        for module in facts.modules
+    }
+    helpers = frozenset(mark for item in names.values() for mark in item.needs if mark in RUNTIME)
+    return everything, texts, helpers
+
+
+def _plain(text: Text) -> Text:
+    return Text(MARK.sub(r"\1", text.en), MARK.sub(r"\1", text.zh))
+
+
+def _import(facts: Facts, names: _Names) -> Finding | None:
+    lines = names.lines()
+    if not lines:
+        return None
+    module = names.module
+    place, edit = import_place(facts, module, lines)
+    why = Text("names that the changes below need", "下面的修改要用到的导入")
+    return Finding(IMPORTS, Site(module, place), why, (edit,))
+
+
+def import_place(facts: Facts, module: Module, lines: list[str]) -> tuple[ast.stmt, Edit]:
+    """Where new imports go: after the first run of imports, so before anything that runs."""
+    body = module.tree.body
+    last: ast.stmt | None = None
+    for statement in body:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            last = statement
+        elif _may_stand_between(statement):
+            continue
+        else:
+            break
+    if last is not None:
+        return last, insert_after(module, last, *lines)
+    if not body:
+        msg = "an empty module needs no imports"
+        raise AssertionError(msg)
+    first = body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        if len(body) > 1:
+            return body[1], insert_before(module, body[1], *lines)
+        return first, insert_after(module, first, *lines)
+    del facts
+    return first, insert_before(module, first, *lines)
+
+
+def _may_stand_between(statement: ast.stmt) -> bool:
+    """Statements among imports that change nothing: docstrings, `warnings`, `matplotlib.use`, `sys.path`, `os.environ`."""
+    match statement:
+        case ast.Expr(value=ast.Constant()):
+            return True
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="warnings" | "matplotlib" | "mpl")))):
+            return True
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Attribute(value=ast.Name(id="sys"), attr="path")))):
+            return True
+        case ast.Assign(targets=[ast.Subscript(value=ast.Attribute(value=ast.Name(id="os"), attr="environ"))]):
+            return True
+        case _:
+            return False
+
+
+__all__ = ["IMPORTS", "RUNTIME", "Side", "left", "settle"]

@@ -32,7 +32,10 @@ class Total(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
         total = gradient.clone()
+        record = recording.record()
+        record.waiting = "BatchNorm"
         dist.all_reduce(total, group=GROUP[0])
+        record.waiting = None
         return total
 
 

@@ -45,17 +45,34 @@ class Dealer:
     base_length: int | None
     counterpart: DealtLoader | None = None
     trains: bool = False
-    passes: int = -1
+    passes: int = 0
+    current: "Pass | None" = None
+    inverse: dict[int, int] | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return (_short(self.site), self.nth)
+
+    @property
+    def replayed(self) -> bool:
+        return self.counterpart is not None and self.counterpart.trains
+
+
+@dataclass(eq=False)
+class Pass:
+    """One time through a loader."""
+
+    dealer: Dealer
+    number: int
     given: int = 0
-    ended: bool = True
+    ended: bool = False
     batches: list[list[int]] = field(default_factory=list)
     drawn: Iterator[Any] | None = None
     iterator: Any = None
-    inverse: dict[int, int] | None = None
 
 
 DEALERS: "weakref.WeakKeyDictionary[Any, Dealer]" = weakref.WeakKeyDictionary()
-PENDING: list[tuple[Dealer, int]] = []
+PENDING: list[Pass] = []
 
 
 class Course:
@@ -221,29 +238,26 @@ class Watched:
     def __iter__(self) -> Iterator[Any]:
         loader = self.loader()
         dealer = DEALERS.get(loader) if loader is not None else None
-        if dealer is None or not recording.record().mine:
+        if dealer is None or dealer.current is None or not recording.record().mine:
             return iter(self.real)
-        _close(dealer, "left")
-        dealer.passes += 1
-        dealer.given, dealer.ended, dealer.batches = 0, False, []
-        recording.record().write("pass", key=[_short(dealer.site), dealer.nth], number=dealer.passes, site=recording.site())
-        return self._deal(dealer, dealer.passes)
+        return self._deal(dealer.current)
 
-    def _deal(self, dealer: Dealer, number: int) -> Iterator[Any]:
+    def _deal(self, through: Pass) -> Iterator[Any]:
+        dealer = through.dealer
         source: Iterator[Any]
-        if dealer.counterpart is not None and dealer.counterpart.trains and self.batched:
-            source = iter(self._again(dealer, number))
+        if dealer.replayed and self.batched:
+            source = iter(self._again(dealer, through.number))
         else:
             source = iter(self.real)
-        dealer.drawn = source
+        through.drawn = source
         for indices in source:
             if not self.batched:
-                dealer.batches.append(base_indices(self.dataset, [indices]))
+                through.batches.append(base_indices(self.dataset, [indices]))
                 yield indices
                 continue
             batch = Batch(indices)
-            batch.tag = (dealer.name, number)
-            dealer.batches.append(base_indices(self.dataset, batch))
+            batch.tag = (dealer.name, through.number)
+            through.batches.append(base_indices(self.dataset, batch))
             yield batch
 
     def _again(self, dealer: Dealer, number: int) -> Iterator[list[int]]:
@@ -293,11 +307,17 @@ def _length(original: Function) -> Function:
 
 def _iter(original: Function) -> Function:
     def __iter__(self: Any) -> Any:  # noqa: N807
-        iterator = original(self)
         dealer = DEALERS.get(self)
-        if dealer is not None:
-            dealer.iterator = weakref.ref(iterator)
-            iterator._dealer = dealer  # noqa: SLF001
+        if dealer is None or not recording.record().mine:
+            return original(self)
+        if dealer.current is not None:
+            _close(dealer.current, "left")
+        dealer.current = through = Pass(dealer, dealer.passes)
+        dealer.passes += 1
+        recording.record().write("pass", key=dealer.key, number=through.number, site=recording.site())
+        iterator = original(self)
+        through.iterator = weakref.ref(iterator)
+        iterator._through = through  # noqa: SLF001
         return iterator
 
     return __iter__
@@ -305,96 +325,106 @@ def _iter(original: Function) -> Function:
 
 def _next(original: Function) -> Function:
     def __next__(self: Any) -> Any:  # noqa: N807
-        dealer: Dealer | None = getattr(self, "_dealer", None)
-        if dealer is None or not recording.record().mine:
+        through: Pass | None = getattr(self, "_through", None)
+        if through is None or not recording.record().mine:
             return original(self)
-        return _give(dealer, lambda: original(self))
+        return _give(through, lambda: original(self))
 
     return __next__
 
 
-def _give(dealer: Dealer, fetch_next: Callable[[], Any]) -> Any:
-    replayed = dealer.counterpart is not None and dealer.counterpart.trains
-    if dealer.trains and not replayed:
-        if COURSE.over or (COURSE.finish_at is not None and COURSE.steps >= COURSE.finish_at):
-            _close(dealer, "enough")
-            recording.record().write("enough")
-            raise EnoughError(0)
+def _give(through: Pass, fetch_next: Callable[[], Any]) -> Any:
+    dealer = through.dealer
+    if dealer.trains and not dealer.replayed:
+        _perhaps_enough(through)
         cut = COURSE.cut
-        if cut is not None and dealer.given >= cut:
-            _close(dealer, "cut")
-            _turn(dealer, -1)
+        if cut is not None and through.given >= cut:
+            _close(through, "cut")
+            _turn(through, -1)
             raise StopIteration
     randomness.note_natural_state()
     try:
         batch = fetch_next()
     except StopIteration:
-        ending = _recorded_ending(dealer) if replayed else "end"
-        _close(dealer, ending)
+        ending = _recorded_ending(through) if dealer.replayed else "end"
+        _close(through, ending)
         if ending == "enough":
             recording.record().write("enough")
             raise EnoughError(0) from None
-        _turn(dealer, -1)
+        _turn(through, -1)
         raise
-    given = dealer.given
-    dealer.given += 1
-    if dealer.trains or replayed:
+    given = through.given
+    through.given += 1
+    if dealer.trains or dealer.replayed:
         COURSE.training_batches += 1
-    PENDING.append((dealer, dealer.passes))
-    indices = dealer.batches[given] if given < len(dealer.batches) else []
-    recording.record().write("batch", key=[_short(dealer.site), dealer.nth], number=dealer.passes, at=given, indices=indices)
-    if torch.is_grad_enabled() and (dealer.trains or replayed or dealer.passes == 0):
-        _turn(dealer, given, len(indices))
+    PENDING.append(through)
+    indices = through.batches[given] if given < len(through.batches) else []
+    recording.record().write("batch", key=dealer.key, number=through.number, at=given, indices=indices)
+    if torch.is_grad_enabled() and (dealer.trains or dealer.replayed or through.number == 0):
+        _turn(through, given, len(indices))
     return batch
 
 
-def _turn(dealer: Dealer, at: int, rows: int = 0) -> None:
-    """Seed what the script draws for this batch."""
-    plan = COURSE.plan
+def _perhaps_enough(through: Pass) -> None:
+    if COURSE.over or (COURSE.finish_at is not None and COURSE.steps >= COURSE.finish_at):
+        _close(through, "enough")
+        recording.record().write("enough")
+        raise EnoughError(0)
+
+
+def _turn(through: Pass, at: int, rows: int = 0) -> None:
+    """Seed what the script draws for this batch, or between this pass and what comes next."""
+    plan, dealer = COURSE.plan, through.dealer
     assert plan is not None
-    key = (dealer.name, dealer.passes, at + 1)
-    if plan.role == "migrated":
+    key = (dealer.name, through.number, at + 1)
+    if at < 0:
+        if randomness.PHASE.key is not None:
+            randomness.PHASE.turn(key)
+    elif plan.role == "migrated":
         randomness.PHASE.turn(key, [rows] * plan.world_size, plan.rank)
-    elif dealer.counterpart is not None and dealer.counterpart.trains and at >= 0:
-        shares = dealer.counterpart.batches_of(dealer.passes)
-        sizes = [len(share) for share in shares[at]] if at < len(shares) else []
-        randomness.PHASE.turn(key, sizes)
+    elif dealer.replayed:
+        assert dealer.counterpart is not None
+        shares = dealer.counterpart.batches_of(through.number)
+        randomness.PHASE.turn(key, [len(share) for share in shares[at]] if at < len(shares) else [])
     else:
         randomness.PHASE.turn(key)
 
 
-def _recorded_ending(dealer: Dealer) -> str:
+def _recorded_ending(through: Pass) -> str:
+    """How the migrated run's pass ended, when the original has had all of its batches."""
+    dealer = through.dealer
     assert dealer.counterpart is not None
-    ending = dealer.counterpart.ending_of(dealer.passes)
-    if ending == "none":
-        recording.record().write_once("beyond", dealer.site, site=dealer.site, number=dealer.passes)
-        return "enough"
+    ending = dealer.counterpart.ending_of(through.number)
+    if ending in {"none", "left"}:
+        recording.record().write_once("beyond", dealer.site, site=dealer.site, number=through.number)
+        return "enough" if ending == "none" else "end"
     return ending
 
 
-def _close(dealer: Dealer, how: str) -> None:
-    if dealer.ended or dealer.passes < 0:
+def _close(through: Pass, how: str) -> None:
+    if through.ended:
         return
-    dealer.ended = True
-    PENDING[:] = [entry for entry in PENDING if entry[0] is not dealer]
-    order: list[list[int]] | None = None
-    if how == "cut" and dealer.base_length is not None and dealer.base_length <= WHOLE_ORDER and dealer.drawn is not None:
-        order = _the_rest(dealer)
+    through.ended = True
+    PENDING[:] = [entry for entry in PENDING if entry is not through]
+    dealer = through.dealer
+    order = None
+    if how == "cut" and dealer.base_length is not None and dealer.base_length <= WHOLE_ORDER:
+        order = _the_rest(through)
     recording.record().write(
-        "passed", key=[_short(dealer.site), dealer.nth], number=dealer.passes, how=how, given=dealer.given, order=order
+        "passed", key=dealer.key, number=through.number, how=how, given=through.given, order=order
     )
 
 
-def _the_rest(dealer: Dealer) -> list[list[int]] | None:
+def _the_rest(through: Pass) -> list[list[int]] | None:
     """Draw the epoch to its end without fetching: who would have had which sample."""
-    assert dealer.drawn is not None
-    order = list(dealer.batches)
-    limit = 2 * WHOLE_ORDER
+    dealer = through.dealer
     loader = next((loader for loader, known in DEALERS.items() if known is dealer), None)
-    if loader is None:
+    if loader is None or through.drawn is None:
         return None
+    order = list(through.batches)
+    limit = 2 * WHOLE_ORDER
     with randomness.generators_kept():
-        for indices in dealer.drawn:
+        for indices in through.drawn:
             order.append(base_indices(loader.dataset, indices if isinstance(indices, (list, tuple)) else [indices]))
             limit -= len(order[-1]) or 1
             if limit < 0:
@@ -408,13 +438,14 @@ def stepped() -> None:
     recording.record().steps = COURSE.steps
     if not PENDING:
         return
-    alive = [entry for entry in PENDING if entry[0].iterator is not None and entry[0].iterator() is not None]
-    count = {id(dealer): 0 for dealer, _ in PENDING}
-    for dealer, _ in alive or list(PENDING):
-        count[id(dealer)] += 1
+    alive = [entry for entry in PENDING if entry.iterator is not None and entry.iterator() is not None]
+    count: dict[tuple[str, int], int] = {}
+    for through in alive or list(PENDING):
+        dealer = through.dealer
+        count[dealer.key] = count.get(dealer.key, 0) + 1
         if not dealer.trains:
             dealer.trains = True
-            recording.record().write("trains", key=[_short(dealer.site), dealer.nth])
+            recording.record().write("trains", key=dealer.key)
     if not COURSE.per_step:
         COURSE.per_step = max(count.values())
         COURSE.training_batches += COURSE.per_step

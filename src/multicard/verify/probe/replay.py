@@ -22,15 +22,18 @@ class DealtLoader:
     shares: dict[int, dict[int, list[list[int]]]] = field(default_factory=dict)  # pass -> rank -> batches
     endings: dict[int, str] = field(default_factory=dict)
     ranks: int = 1
+    _together: dict[int, list[list[list[int]]]] = field(default_factory=dict)
 
     def batches_of(self, number: int) -> list[list[list[int]]]:
         """The shares of the ranks, batch by batch."""
-        by_rank = self.shares.get(number, {})
-        count = max((len(batches) for batches in by_rank.values()), default=0)
-        return [
-            [by_rank[rank][at] if rank in by_rank and at < len(by_rank[rank]) else [] for rank in range(self.ranks)]
-            for at in range(count)
-        ]
+        if number not in self._together:
+            by_rank = self.shares.get(number, {})
+            count = max((len(batches) for batches in by_rank.values()), default=0)
+            self._together[number] = [
+                [by_rank[rank][at] if rank in by_rank and at < len(by_rank[rank]) else [] for rank in range(self.ranks)]
+                for at in range(count)
+            ]
+        return self._together[number]
 
     def ending_of(self, number: int) -> str:
         return self.endings.get(number, "none")

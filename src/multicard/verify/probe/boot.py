@@ -1,0 +1,89 @@
+"""Starts a user's script as plain python would, watched.
+
+`python -c "from multicard.verify.probe.boot import main; main()"` with the plan in the environment.  The script gets
+its own `__main__`, `sys.argv`, `sys.path[0]` and `__file__`, and its tracebacks show none of this.
+"""
+
+import atexit
+import ctypes
+import os
+import signal
+import sys
+import types
+from pathlib import Path
+
+from multicard.verify.plan import PLAN_VARIABLE, Plan, read_plan
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_the_launcher() -> None:
+    """Ask the system to end this process when the one that started it is gone, however that went."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def install(plan: Plan) -> None:
+    from multicard.verify.probe import batchnorm, groups, loaders, modules, outputs, randomness, shim, training
+
+    shim.install(plan)
+    loaders.install(plan)
+    randomness.install(plan)
+    training.install(plan)
+    modules.install(plan)
+    if plan.role == "migrated":
+        groups.install(plan)
+        batchnorm.install()
+    outputs.install(plan)
+
+
+def main() -> None:
+    die_with_the_launcher()
+    plan = read_plan(Path(os.environ[PLAN_VARIABLE]))
+    if os.getppid() == 1:
+        sys.exit(9)
+    from multicard.verify.probe import monitor, outputs
+    from multicard.verify.probe import record as recording
+
+    record = recording.begin(plan)
+    record.write("start", python=sys.version.split()[0])
+    atexit.register(lambda: record.write("exit"))
+    install(plan)
+    monitor.start(plan)
+    module = types.ModuleType("__main__")
+    module.__file__ = plan.script
+    module.__builtins__ = __builtins__  # type: ignore[attr-defined]
+    sys.modules["__main__"] = module
+    sys.argv = [plan.script, *plan.arguments]
+    sys.path[0] = os.path.dirname(plan.script)
+    record.write("begin")
+    try:
+        code = compile(Path(plan.script).read_bytes(), plan.script, "exec", dont_inherit=True)
+        exec(code, module.__dict__)  # noqa: S102
+    except SystemExit as end:
+        ended(end.code)
+        raise
+    except BaseException as error:  # noqa: BLE001
+        text = outputs.error_text(error)
+        record.write("error", text=text, type=type(error).__name__, message=str(error)[:2000], site=innermost(error), waiting=record.waiting)
+        sys.stderr.write(text)
+        sys.exit(1)
+    record.write("finished")
+
+
+def ended(code: object) -> None:
+    from multicard.verify.probe import record as recording
+
+    recording.record().write("left", code=code if isinstance(code, int) else 0 if code is None else 1, message=str(code), site=recording.site())
+
+
+def innermost(error: BaseException) -> str | None:
+    """The user's line that raised."""
+    from multicard.verify.probe import record as recording
+
+    found, tb = None, error.__traceback__
+    while tb is not None:
+        if recording.is_the_users(tb.tb_frame.f_code.co_filename):
+            found = f"{tb.tb_frame.f_code.co_filename}:{tb.tb_lineno}"
+        tb = tb.tb_next
+    return found

@@ -1,0 +1,183 @@
+"""Models as the script uses them: through the wrapper or past it, frozen before it or after, in step with the ranks.
+
+Numbers say that two runs differ; what is recorded here says why.
+"""
+
+import gc
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from multicard.verify.plan import Plan
+from multicard.verify.probe import record as recording
+from multicard.verify.probe.patching import Function, replace
+
+WRAPPERS = ("module.", "_orig_mod.")
+COUNTS = {"backward": 0, "through": 0, "unsynchronised": 0, "past": 0}
+PAST_SITES: list[str] = []
+WRAPPED: "weakref.WeakKeyDictionary[nn.Module, bool]" = weakref.WeakKeyDictionary()
+REDUCED = WeakTensorKeyDictionary()
+HELD = WeakTensorKeyDictionary()
+DEPTH = [0]
+
+
+class Evaluation:
+    """Whether the script trained since the buffers of the ranks were last looked at."""
+
+    def __init__(self) -> None:
+        self.trained = False
+        self.number = 0
+        self.seen: set[int] = set()
+
+
+EVALUATION = Evaluation()
+
+
+def strip(name: str) -> str:
+    """The name of a parameter without the wrappers in it."""
+    while name.startswith(WRAPPERS):
+        name = name.split(".", 1)[1]
+    for wrapper in WRAPPERS:
+        name = name.replace("." + wrapper, ".")
+    return name
+
+
+def names_of(parameters: list[Tensor]) -> list[str]:
+    """The names of parameters in the largest module that holds them; searched for among all objects alive."""
+    wanted = {id(p): i for i, p in enumerate(parameters)}
+    names: list[str | None] = [None] * len(parameters)
+    # the type itself is asked: asking some objects for their class makes them complain
+    found = [
+        thing
+        for thing in gc.get_objects()
+        if issubclass(type(thing), nn.Module) and not issubclass(type(thing), DistributedDataParallel)
+    ]
+    inner = {id(child) for module in found for child in module.children()}
+    roots = [module for module in found if id(module) not in inner] or found
+    roots.sort(key=lambda module: -sum(1 for _ in module.parameters()))
+    for module in roots:
+        for name, parameter in module.named_parameters():
+            at = wanted.get(id(parameter))
+            if at is not None and names[at] is None:
+                names[at] = strip(name)
+    return [name or f"parameter {i}" for i, name in enumerate(names)]
+
+
+def since_last_step(parameters: list[Tensor]) -> dict[str, Any]:
+    """How the model was used for the gradients of this step."""
+    global_counts = dict(COUNTS)
+    sites = list(PAST_SITES)
+    for name in COUNTS:
+        COUNTS[name] = 0
+    PAST_SITES.clear()
+    EVALUATION.trained = True
+    EVALUATION.seen.clear()
+    return {
+        "counts": global_counts,
+        "past": sites,
+        "unreduced": [i for i, p in enumerate(parameters) if p in HELD and p not in REDUCED],
+        "unheld": [i for i, p in enumerate(parameters) if p not in HELD],
+    }
+
+
+def _wrap(original: Function) -> Function:
+    def __init__(self: Any, module: nn.Module, *args: Any, **keywords: Any) -> None:  # noqa: N807
+        if all(p.device.type == "cpu" for p in module.parameters()):
+            keywords = {k: v for k, v in keywords.items() if k not in {"device_ids", "output_device"}}
+            args = ()
+        record = recording.record()
+        record.doing = "DDP"
+        original(self, module, *args, **keywords)
+        record.doing = ""
+        record.events += 1
+        WRAPPED[module] = True
+        frozen = []
+        for name, parameter in module.named_parameters():
+            HELD[parameter] = True
+            if parameter.requires_grad:
+                REDUCED[parameter] = True
+            else:
+                frozen.append(strip(name))
+        record.write(
+            "wrap",
+            site=recording.site(),
+            model=type(module).__name__,
+            frozen=frozen,
+            unused=bool(keywords.get("find_unused_parameters", False)),
+            buffers=len(list(module.buffers())),
+        )
+
+    return __init__
+
+
+def _through(original: Function) -> Function:
+    def forward(self: Any, *args: Any, **keywords: Any) -> Any:
+        record = recording.record()
+        if torch.is_grad_enabled():
+            COUNTS["through" if self.require_backward_grad_sync else "unsynchronised"] += 1
+        DEPTH[0] += 1
+        record.doing = "DDP forward"
+        try:
+            return original(self, *args, **keywords)
+        finally:
+            DEPTH[0] -= 1
+            record.doing = ""
+            record.events += 1
+
+    return forward
+
+
+def _pre(module: nn.Module, _: Any) -> None:
+    if not recording.record().mine:
+        return
+    if torch.is_grad_enabled():
+        from multicard.verify.probe import training
+
+        if training.STEPS[0].unforced:
+            training.force_start()
+        if DEPTH[0] == 0 and module in WRAPPED and module.training:
+            COUNTS["past"] += 1
+            where = recording.site()
+            if where and where not in PAST_SITES:
+                PAST_SITES.append(where)
+
+
+def _post(module: nn.Module, _: Any, __: Any) -> None:
+    """The first evaluation after training: do all ranks have the same buffers?"""
+    if not EVALUATION.trained or module.training or DEPTH[0] or not recording.record().mine:
+        return
+    if not isinstance(module, DistributedDataParallel) and module not in WRAPPED:
+        return
+    inner = module.module if isinstance(module, DistributedDataParallel) else module
+    if id(inner) in EVALUATION.seen:
+        return
+    EVALUATION.seen.add(id(inner))
+    note_buffers(inner, "evaluated")
+
+
+def note_buffers(module: Any, kind: str) -> None:
+    from multicard.verify.probe import training
+
+    named = [(strip(name), buffer) for name, buffer in module.named_buffers() if buffer.is_floating_point()]
+    if not named:
+        return
+    recording.record().write(
+        kind,
+        model=type(module).__name__,
+        site=recording.site(),
+        names=[name for name, _ in named],
+        buffers=training.sketch([buffer for _, buffer in named]),
+    )
+
+
+def install(plan: Plan) -> None:
+    torch_module.register_module_forward_pre_hook(_pre)
+    if plan.role == "migrated":
+        replace(DistributedDataParallel, "__init__", _wrap)
+        replace(DistributedDataParallel, "forward", _through)
+        torch_module.register_module_forward_hook(_post)

@@ -1,0 +1,150 @@
+"""What the script writes and prints, and which line does it.
+
+Files are written through many libraries, but nearly all of them open a file; Python tells of every opening before it
+happens.  That is also the moment at which a link to the user's data has to become a copy.
+"""
+
+import builtins
+import os
+import re
+import sys
+import traceback
+from typing import Any
+
+import torch
+
+from multicard.verify.plan import Plan
+from multicard.verify.probe import record as recording
+from multicard.verify.probe.patching import Function, replace
+from multicard.verify.scratch import make_own
+
+NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\bnan\b|\binf\b)")
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+CHANGES = {"os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "shutil.rmtree"}
+SHAPES = 5000
+
+
+class Watch:
+    """The audit hook, which cannot be taken away again."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.scratch = plan.scratch
+        self.inside = False
+        self.shapes: set[str] = set()
+
+    def __call__(self, event: str, args: tuple[Any, ...]) -> None:
+        if event != "open" and event not in CHANGES:
+            return
+        if self.inside:
+            return
+        self.inside = True
+        try:
+            if event == "open":
+                self.opened(*args)
+            elif event in CHANGES:
+                self.changed(event, args)
+        except (OSError, ValueError):
+            pass  # a path that cannot be looked at: the script's own call will say so
+        finally:
+            self.inside = False
+
+    def opened(self, path: Any, mode: Any, flags: Any) -> None:
+        writes = any(letter in mode for letter in "wax+") if isinstance(mode, str) else bool(flags & WRITING)
+        if not writes or isinstance(path, int):
+            return
+        keep = not (isinstance(mode, str) and "w" in mode) and not (flags or 0) & os.O_TRUNC
+        self.written(os.fsdecode(path), "open", keep=keep)
+
+    def changed(self, event: str, args: tuple[Any, ...]) -> None:
+        paths = args[:2] if event in {"os.rename", "os.link"} else args[1:2] if event == "os.symlink" else args[:1]
+        for path in paths:
+            if isinstance(path, (str, bytes, os.PathLike)):
+                name = os.path.abspath(os.fsdecode(path))
+                # the entry itself is moved or removed, so only what leads to it has to be our own
+                make_own(name, self.scratch, keep=True) if event == "shutil.rmtree" else make_own(
+                    os.path.join(name, "x"), self.scratch, keep=True
+                ) if event == "os.mkdir" else make_own_parents(name, self.scratch)
+        if event in {"os.rename", "os.mkdir"}:
+            target = args[1] if event == "os.rename" else args[0]
+            if isinstance(target, (str, bytes, os.PathLike)):
+                self.written(os.fsdecode(target), event, keep=True)
+
+    def written(self, path: str, how: str, *, keep: bool) -> None:
+        path = os.path.abspath(path)
+        if not path.startswith(self.scratch + os.sep):
+            return
+        if how == "open":
+            make_own(path, self.scratch, keep=keep)
+        if "__pycache__" in path:
+            return
+        recording.record().write_once("write", path, how, path=path, how=how, site=recording.site())
+
+
+def make_own_parents(path: str, scratch: str) -> None:
+    make_own(os.path.join(os.path.dirname(path), "."), scratch, keep=True)
+    parent = os.path.dirname(path)
+    if os.path.islink(parent):
+        make_own(parent, scratch, keep=True)
+
+
+WATCH: list[Watch] = []
+
+
+def _print(original: Function) -> Function:
+    def shown(*values: Any, **keywords: Any) -> None:
+        original(*values, **keywords)
+        watch = WATCH[0]
+        if keywords.get("file") not in (None, sys.stdout, sys.stderr) or not recording.record().mine:
+            return
+        recording.record().events += 1
+        if len(watch.shapes) < SHAPES and all(isinstance(value, (str, int, float)) for value in values):
+            text = str(keywords.get("sep") or " ").join(str(value) for value in values)
+            for line in text.splitlines():
+                shape = NUMBER.sub("#", line.strip())
+                if shape and shape not in watch.shapes:
+                    watch.shapes.add(shape)
+                    recording.record().write("print", shape=shape, site=recording.site())
+
+    return shown
+
+
+def _save(original: Function) -> Function:
+    def save(thing: Any, f: Any, *args: Any, **keywords: Any) -> Any:
+        if isinstance(f, (str, os.PathLike)):
+            # torch opens a path in C++, where nobody tells
+            WATCH[0].written(os.fspath(f), "open", keep=False)
+        name = os.path.abspath(os.fspath(f)) if isinstance(f, (str, os.PathLike)) else getattr(f, "name", None)
+        if isinstance(name, str) and recording.record().mine:
+            recording.record().write_once("save", name, path=name, site=recording.site())
+        return original(thing, f, *args, **keywords)
+
+    return save
+
+
+def _load(original: Function) -> Function:
+    def load(f: Any, *args: Any, **keywords: Any) -> Any:
+        if isinstance(f, (str, os.PathLike)) and recording.record().mine:
+            recording.record().write("load", path=os.path.abspath(os.fspath(f)), site=recording.site())
+        return original(f, *args, **keywords)
+
+    return load
+
+
+def error_text(error: BaseException) -> str:
+    """The traceback, without the frames of the probe."""
+    tb = error.__traceback__
+    while tb is not None and not recording.is_the_users(tb.tb_frame.f_code.co_filename):
+        tb = tb.tb_next
+    summary = traceback.TracebackException(type(error), error, tb or error.__traceback__, capture_locals=False)
+    own = os.path.dirname(__file__)
+    summary.stack = traceback.StackSummary.from_list([f for f in summary.stack if not f.filename.startswith(own)])
+    return "".join(summary.format())
+
+
+def install(plan: Plan) -> None:
+    WATCH[:] = [Watch(plan)]
+    replace(builtins, "print", _print)
+    replace(torch, "save", _save)
+    replace(torch.serialization, "save", lambda _: torch.save)
+    replace(torch, "load", _load)
+    sys.addaudithook(WATCH[0])

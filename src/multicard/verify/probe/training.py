@@ -1,0 +1,358 @@
+"""Gradients as the optimizer uses them, losses, learning rates and weights, step by step.
+
+The migrated run leaves rank 0's on disk.  The original compares its own with them as it goes, and after each step goes
+on from the migrated run's weights: every step is then judged by itself, and rounding cannot grow from step to step into
+a difference that means nothing.
+"""
+
+import math
+import weakref
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import optimizer as optimizers
+
+from multicard.verify.plan import Plan
+from multicard.verify.probe import loaders, modules
+from multicard.verify.probe import record as recording
+from multicard.verify.probe.patching import Function, replace
+
+DISK = 2 << 30  # bytes of tensors that a run may leave behind
+
+
+class Steps:
+    """The optimizers of the script, in the order in which it made them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.made = 0
+        self.taken: dict[int, int] = {}
+        self.losses: list[float | None] = []
+        self.backward_sites: list[str] = []
+        self.unforced: list[weakref.ref[Any]] = []
+        self.spent = 0
+        self.kept: dict[int, list[Tensor]] = {}
+        self.clips: list[float] = []
+
+    @property
+    def replays(self) -> bool:
+        return self.plan.role == "original" and bool(self.plan.recorded)
+
+    def path(self, what: str, number: int, step: int) -> Path:
+        return Path(self.plan.meeting) / f"{what}_{number}_{step:06d}.pt"
+
+    def keep(self, what: str, number: int, step: int, tensors: list[Tensor | None]) -> None:
+        """Leave rank 0's tensors for the original to compare with."""
+        if self.plan.role != "migrated" or self.plan.rank != 0 or self.spent > DISK:
+            return
+        self.spent += sum(t.numel() * t.element_size() for t in tensors if t is not None)
+        path = self.path(what, number, step)
+        torch.save([None if t is None else t.detach() for t in tensors], path.with_suffix(".part"))
+        path.with_suffix(".part").rename(path)
+
+    def recorded(self, what: str, number: int, step: int) -> list[Tensor | None] | None:
+        path = self.path(what, number, step)
+        if not self.replays or not path.exists():
+            return None
+        return torch.load(path, weights_only=True)  # type: ignore[no-any-return]
+
+
+STEPS: list[Steps] = []
+
+
+def parameters_of(optimizer: Any) -> list[Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def checksum(tensor: Tensor) -> int:
+    flat = tensor.detach().contiguous().reshape(-1)
+    if flat.numel() == 0:
+        return 0
+    return zlib.crc32(memoryview(flat.view(torch.uint8).numpy()))
+
+
+def sketch(tensors: list[Tensor | None]) -> list[list[float] | None]:
+    """Of each tensor what tells two of them apart: a checksum, the norm, and the sum."""
+    found: list[list[float] | None] = []
+    for tensor in tensors:
+        if tensor is None:
+            found.append(None)
+            continue
+        t = tensor.detach()
+        t = t.coalesce().values() if t.is_sparse else t
+        wide = t.float()
+        found.append([checksum(t), _number(torch.linalg.vector_norm(wide)), _number(wide.sum())])
+    return found
+
+
+def _number(value: Tensor | float) -> float:
+    number = float(value)
+    return number if math.isfinite(number) else 1e300
+
+
+def gradients_of(parameters: list[Tensor]) -> list[Tensor | None]:
+    return [None if p.grad is None else p.grad.detach() for p in parameters]
+
+
+def _made(original: Function) -> Function:
+    def __init__(self: Any, *args: Any, **keywords: Any) -> None:  # noqa: N807
+        original(self, *args, **keywords)
+        steps = STEPS[0]
+        if not recording.record().mine or self in steps.known:
+            return
+        number = steps.known[self] = steps.made
+        steps.made += 1
+        steps.unforced.append(weakref.ref(self))
+        parameters = parameters_of(self)
+        recording.record().write(
+            "optimizer",
+            number=number,
+            site=recording.site(),
+            type=type(self).__name__,
+            shapes=[list(p.shape) for p in parameters],
+        )
+
+    return __init__
+
+
+def _before(optimizer: Any, args: Any, keywords: Any) -> Any:
+    steps = STEPS[0]
+    if not recording.record().mine or optimizer not in steps.known:
+        return None
+    closure = args[1] if len(args) > 1 else keywords.get("closure")
+    if callable(closure):
+        closure = _watched_closure(optimizer, closure)
+        return ((args[0], closure, *args[2:]), keywords) if len(args) > 1 else (args, {**keywords, "closure": closure})
+    _use(optimizer)
+    return None
+
+
+def _watched_closure(optimizer: Any, closure: Callable[[], Any]) -> Callable[[], Any]:
+    def watched() -> Any:
+        loss = closure()
+        _use(optimizer)
+        return loss
+
+    return watched
+
+
+def _use(optimizer: Any) -> None:
+    """The optimizer is about to use the gradients as they are now."""
+    steps = STEPS[0]
+    number = steps.known[optimizer]
+    step = steps.taken.get(number, 0)
+    steps.taken[number] = step + 1
+    loaders.stepped()
+    parameters = parameters_of(optimizer)
+    gradients = gradients_of(parameters)
+    detailed = step < steps.plan.steps or steps.plan.full
+    if step == 0:
+        steps.keep("start", number, 0, [p.detach() for p in parameters])
+        recording.record().write("names", number=number, names=modules.names_of(parameters))
+    fields: dict[str, Any] = {}
+    if detailed:
+        steps.keep("gradient", number, step, gradients)
+        fields["gradients"] = sketch(gradients)
+        theirs = steps.recorded("gradient", number, step)
+        if theirs is not None:
+            fields["against"] = against(gradients, theirs, parameters)
+    steps.kept[number] = [p.detach().clone() for p in parameters] if steps.replays else []
+    recording.record().write(
+        "step",
+        number=number,
+        step=step,
+        site=recording.site(),
+        lr=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
+        trained=[i for i, g in enumerate(gradients) if g is not None],
+        losses=steps.losses,
+        backward=steps.backward_sites,
+        before=_together(parameters),
+        clips=steps.clips,
+        **modules.since_last_step(parameters),
+        **fields,
+    )
+    steps.losses, steps.backward_sites, steps.clips = [], [], []
+
+
+def _together(tensors: list[Tensor]) -> int:
+    total = 0
+    for tensor in tensors:
+        total = zlib.crc32(checksum(tensor).to_bytes(4, "big"), total)
+    return total
+
+
+def against(mine: list[Tensor | None], theirs: list[Tensor | None], parameters: list[Tensor]) -> list[list[float]] | str:
+    """Of each gradient: the largest difference, the largest of mine, of theirs, and theirs as a multiple of mine."""
+    if len(mine) != len(theirs):
+        return f"{len(mine)} parameters here, {len(theirs)} there"
+    rows = []
+    for own, other, parameter in zip(mine, theirs, parameters, strict=True):
+        a = torch.zeros_like(parameter) if own is None else own.to_dense() if own.is_sparse else own
+        b = torch.zeros_like(parameter) if other is None else other.to_dense() if other.is_sparse else other
+        if a.shape != b.shape:
+            return f"{list(a.shape)} here, {list(b.shape)} there"
+        a, b = a.double().reshape(-1), b.double().reshape(-1)
+        if a.numel() == 0:
+            rows.append([0.0, 0.0, 0.0, 1.0])
+            continue
+        both_odd = ~a.isfinite() & ~b.isfinite()
+        a, b = a.masked_fill(both_odd, 0.0), b.masked_fill(both_odd, 0.0)
+        square = float(a @ a)
+        rows.append(
+            [
+                _number((a - b).abs().max()),
+                _number(a.abs().max()),
+                _number(b.abs().max()),
+                _number(float(a @ b) / square if square > 0 else 1.0),
+            ]
+        )
+    return rows
+
+
+def _after(optimizer: Any, _args: Any, _keywords: Any) -> None:
+    steps = STEPS[0]
+    if not recording.record().mine or optimizer not in steps.known:
+        return
+    number = steps.known[optimizer]
+    step = steps.taken.get(number, 0) - 1
+    parameters = parameters_of(optimizer)
+    steps.keep("weights", number, step, list(parameters))
+    theirs = steps.recorded("weights", number, step)
+    fields: dict[str, Any] = {}
+    if theirs is not None and len(theirs) == len(parameters):
+        fields["update"] = update_against(steps.kept.get(number, []), parameters, theirs)
+        _take_over(parameters, theirs)
+    detailed = step < steps.plan.steps or steps.plan.full
+    recording.record().write(
+        "stepped",
+        number=number,
+        step=step,
+        weights=sketch(list(parameters)) if detailed else None,
+        together=_together(parameters),
+        **fields,
+    )
+    _perhaps_finish(steps)
+
+
+def update_against(before: list[Tensor], mine: list[Tensor], theirs: list[Tensor | None]) -> list[float]:
+    """The largest difference between the two updates where the gradient is not noise, and the largest update."""
+    worst, largest, at = 0.0, 0.0, -1.0
+    for i, (old, new, other) in enumerate(zip(before, mine, theirs, strict=False)):
+        if other is None or new.shape != other.shape or new.numel() == 0 or not new.is_floating_point():
+            continue
+        gradient = new.grad
+        if gradient is None or gradient.is_sparse:
+            continue
+        clear = gradient.abs() > 0.02 * gradient.abs().max()
+        if not bool(clear.any()):
+            continue
+        own_update, other_update = (new.detach() - old)[clear].double(), (other - old)[clear].double()
+        difference, size = _number((own_update - other_update).abs().max()), _number(own_update.abs().max())
+        # weights are rounded to their own size, and so is what was added to them
+        difference = max(0.0, difference - 2e-7 * _number(old.abs().max()))
+        if size > 0 and difference / size > worst:
+            worst, at = difference / size, float(i)
+        largest = max(largest, size)
+    return [worst, largest, at]
+
+
+def _take_over(parameters: list[Tensor], theirs: list[Tensor | None]) -> None:
+    with torch.no_grad():
+        for own, other in zip(parameters, theirs, strict=True):
+            if other is not None and own.shape == other.shape:
+                own.copy_(other)
+
+
+def force_start() -> None:
+    """Before the original's first forward: the weights that the migrated run began with."""
+    steps = STEPS[0]
+    if not steps.replays or not steps.unforced:
+        return
+    waiting, steps.unforced = steps.unforced, []
+    for reference in waiting:
+        optimizer = reference()
+        if optimizer is None:
+            continue
+        number = steps.known[optimizer]
+        theirs = steps.recorded("start", number, 0)
+        if theirs is None:
+            continue
+        mine = parameters_of(optimizer)
+        fits = len(mine) == len(theirs) and all(
+            other is None or own.shape == other.shape for own, other in zip(mine, theirs, strict=True)
+        )
+        worst = 0.0
+        if fits:
+            worst = max(
+                (_number((own.detach() - other).abs().max()) for own, other in zip(mine, theirs, strict=True) if other is not None and own.numel()),
+                default=0.0,
+            )
+            if worst > 0:
+                _take_over(mine, theirs)
+        recording.record().write("start", number=number, fits=fits, difference=worst)
+
+
+def _perhaps_finish(steps: Steps) -> None:
+    """When time is up all ranks leave after the same step: rank 0 names one that nobody has reached."""
+    record = recording.record()
+    if steps.plan.role != "migrated" or record.elapsed() < steps.plan.seconds:
+        return
+    course = loaders.COURSE
+    paper = Path(steps.plan.meeting) / "finish"
+    if steps.plan.rank == 0 and not paper.exists():
+        paper.with_suffix(".part").write_text(str(course.steps + 4))
+        paper.with_suffix(".part").rename(paper)
+    if course.finish_at is None and paper.exists():
+        course.finish_at = int(paper.read_text())
+    if course.finish_at is not None and course.steps >= course.finish_at + 200 * course.per_step:
+        raise loaders.EnoughError(0)
+    if course.finish_at is not None and course.steps >= course.finish_at and not course.per_step:
+        record.write("enough")
+        raise loaders.EnoughError(0)
+
+
+def _backward(original: Function) -> Function:
+    def backward(tensors: Any, *args: Any, **keywords: Any) -> Any:
+        steps = STEPS[0]
+        if recording.record().mine:
+            first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
+            value = float(first.detach()) if isinstance(first, Tensor) and first.numel() == 1 else None
+            steps.losses.append(value if value is None or math.isfinite(value) else None)
+            where = recording.site()
+            if where and where not in steps.backward_sites:
+                steps.backward_sites.append(where)
+            recording.record().events += 1
+            modules.COUNTS["backward"] += 1
+        recording.record().doing = "backward"
+        try:
+            return original(tensors, *args, **keywords)
+        finally:
+            recording.record().doing = ""
+            recording.record().events += 1
+
+    return backward
+
+
+def _clip(original: Function) -> Function:
+    def clip(parameters: Any, *args: Any, **keywords: Any) -> Any:
+        result = original(parameters, *args, **keywords)
+        if recording.record().mine and isinstance(result, Tensor):
+            STEPS[0].clips.append(_number(result.detach()))
+        return result
+
+    return clip
+
+
+def install(plan: Plan) -> None:
+    STEPS[:] = [Steps(plan)]
+    replace(optimizers.Optimizer, "__init__", _made)
+    optimizers.register_optimizer_step_pre_hook(_before)
+    optimizers.register_optimizer_step_post_hook(_after)
+    replace(torch.autograd, "backward", _backward)
+    replace(torch.nn.utils, "clip_grad_norm_", _clip)
+    replace(torch.nn.utils.clip_grad, "clip_grad_norm_", _clip)

@@ -1,0 +1,160 @@
+"""The two runs: where they happen, in which order, and what is left of them to compare."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from multicard.verify import launch, scratch
+from multicard.verify.plan import Plan
+
+Events = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for."""
+
+    original: Path
+    migrated: Path
+    arguments: tuple[str, ...] = ()
+    nproc: int = 2
+    steps: int = 50
+    timeout: float = 600.0
+    seed: int = 0
+    full: bool = False
+    working: Path = field(default_factory=Path.cwd)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: how it ended, what its processes recorded, printed and wrote."""
+
+    role: Literal["original", "migrated"]
+    outcome: launch.Outcome
+    traces: tuple[Events, ...]
+    printed: tuple[tuple[str, ...], ...]  # lines of standard output, by rank
+    complained: tuple[str, ...]  # standard error, by rank
+    place: "Place"
+
+    def events(self, kind: str, rank: int = 0) -> Events:
+        return [event for event in self.traces[rank] if event["kind"] == kind]
+
+    def first(self, kind: str, rank: int = 0) -> dict[str, Any] | None:
+        return next(iter(self.events(kind, rank)), None)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The user's folders and their copies for one run."""
+
+    root: Path
+    working: Path
+    script: Path
+    links: tuple[tuple[str, str], ...]
+
+    def shown(self, path: str) -> str:
+        """A path in the copy as the user knows it, relative to where the user is."""
+        name, _, line = path.rpartition(":") if path.rpartition(":")[2].isdigit() else (path, "", "")
+        for source, copy in self.links:
+            if name == copy or name.startswith(copy + os.sep):
+                name = os.path.join(source, os.path.relpath(name, copy))
+                break
+        with_line = f"{name}:{line}" if line else name
+        here = os.getcwd() + os.sep
+        return with_line.removeprefix(here)
+
+    def shown_text(self, text: str) -> str:
+        for source, copy in self.links:
+            text = text.replace(copy + os.sep, source + os.sep)
+        return text.replace(os.getcwd() + os.sep, "")
+
+
+def settle(script: Path, working: Path, root: Path) -> Place:
+    """Copies of the working directory and of the script's folder, in which their paths stay what they are to each other."""
+    folder = script.parent
+    here = root / "tree"
+    if folder == working or working in folder.parents:
+        inner = here / folder.relative_to(working)
+        if folder == working:
+            scratch.copy_code(working, here)
+        else:
+            scratch.lay_out(working, here, down_to=folder)
+        return Place(root, here, inner / script.name, ((str(working), str(here)),))
+    if folder in working.parents:
+        scratch.copy_code(folder, here)
+        inner_working = here / working.relative_to(folder)
+        scratch.make_own(str(inner_working / "x"), str(root), keep=True)
+        return Place(root, inner_working, here / script.name, ((str(folder), str(here)),))
+    beside = root / "script"
+    scratch.lay_out(working, here)
+    scratch.copy_code(folder, beside)
+    return Place(root, here, beside / script.name, ((str(folder), str(beside)), (str(working), str(here))))
+
+
+@contextmanager
+def workshop() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="multicard-verify-")).resolve()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(role: Literal["original", "migrated"], options: Options, folder: Path, progress: launch.Progress, recorded: Run | None = None, *, cuda: bool = False) -> Run:
+    home = folder / role
+    place = settle(options.migrated if role == "migrated" else options.original, options.working, home / "scratch")
+    world = options.nproc if role == "migrated" else 1
+    meeting = folder / "meeting"
+    if role == "migrated":
+        shutil.rmtree(meeting, ignore_errors=True)
+    meeting.mkdir(exist_ok=True)
+    plan = Plan(
+        role=role,
+        rank=0,
+        world_size=world,
+        folder="",
+        meeting=str(meeting),
+        scratch=str(place.root),
+        links=place.links,
+        script=str(place.script),
+        arguments=options.arguments,
+        seed=options.seed,
+        steps=options.steps,
+        full=options.full,
+        seconds=options.timeout * 0.4,
+        recorded=tuple(str(folder / "migrated" / f"rank{r}" / "trace.jsonl") for r in range(options.nproc)) if recorded else (),
+        cuda=cuda,
+    )
+    plans = launch.ranks_of(plan, world, home)
+    outcome = launch.run(plans, place.working, options.timeout, progress)
+    return Run(
+        role,
+        outcome,
+        tuple(read_trace(Path(p.folder) / "trace.jsonl") for p in plans),
+        tuple(tuple(text_of(Path(p.folder) / "out.txt").splitlines()) for p in plans),
+        tuple(text_of(Path(p.folder) / "err.txt") for p in plans),
+        place,
+    )
+
+
+def read_trace(path: Path) -> Events:
+    """What was recorded; the last line may be cut off where the process was ended."""
+    if not path.exists():
+        return []
+    events = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            break
+    return events
+
+
+def text_of(path: Path) -> str:
+    return path.read_bytes().decode("utf-8", "replace") if path.exists() else ""

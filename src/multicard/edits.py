@@ -4,7 +4,7 @@ An edit never repeats text that it leaves unchanged: wrapping an expression is t
 touch one line without knowing of each other, and "nothing outside the edits moves" can be proved.
 
 Text of an edit may hold marks, `«all_reduce_sum»`: a name that the module must have imported.  They are
-resolved once, in `plan.settle`, so that no rule can forget an import, add one twice, or hide a name of the user's.
+resolved once, in `plan.settle`, so that no rule can forget an import, add one twice, or hide a user's name.
 """
 
 import ast
@@ -170,7 +170,7 @@ def add_argument(module: Module, call: ast.Call, text: str) -> Edit:
     if last.comma is None:
         return insert(module, last.span.end, f", {text}", Side.CLOSE)
     if _begins_line(module, last.span.start) and _ends_line(module, last.comma + 1):
-        indent = _white_space(module, module.line_of(last.span.start))
+        indent = module.white_space(module.line_of(last.span.start))
         end = _end_of_line(module, last.comma)
         return insert(module, end, f"{module.newline}{indent}{text},", Side.CLOSE)
     return insert(module, last.comma + 1, f" {text},", Side.CLOSE)
@@ -233,7 +233,8 @@ def insert_before(module: Module, statement: ast.stmt, *lines: str) -> Edit:
 def insert_after(module: Module, statement: ast.stmt, *lines: str) -> Edit:
     """Put lines of code after a statement, at its indentation; a comment on its last line stays there.
 
-    After an `elif` alone there is no such place: the result does not parse, and the finding goes to the reader.
+    After an `elif` alone there is no such place: the result does not parse, and the finding goes to the
+    reader.
     """
     place = _Place.of(module, statement)
     if place.is_elif:
@@ -265,8 +266,7 @@ def guard(module: Module, statements: Sequence[ast.stmt], header: str) -> tuple[
     for number in range(module.line_of(reach.start) + 1, module.line_of(reach.end) + 1):
         line = module.line(number)
         if line.strip() and number not in module.string_lines:
-            start = module.starts[number - 1] + (len(indent.encode()) if line.startswith(indent) else 0)
-            edits.append(insert(module, start, module.unit, Side.INDENT))
+            edits.append(insert(module, _after_indent(module, number, indent), module.unit, Side.INDENT))
     if last.follower is None:
         end, text = _end_of_statement(module, last.end), ""
     else:
@@ -308,7 +308,7 @@ class _Place:
         if one_line:
             indent = _indent_of_header(module, owner, suite) + module.unit
         else:
-            indent = _white_space(module, _lead(module, _first_byte(module, suite[index]))[1])
+            indent = module.white_space(_lead(module, _first_byte(module, suite[index]))[1])
         is_elif = isinstance(statement, ast.If) and module.data.startswith(b"elif", start)
         return cls(module, start, end, _lead(module, start)[0], following, one_line, indent, is_elif)
 
@@ -330,12 +330,10 @@ def _first_byte(module: Module, statement: ast.stmt) -> int:
 
 
 def _lead(module: Module, offset: int) -> tuple[str, int]:
-    """The last code before a statement on its logical line (`:`, `;` or nothing), and the line that holds it."""
+    """The last code before a statement on its logical line (`:`, `;` or nothing), and the line of that."""
     number = module.line_of(offset)
     before = module.data[module.starts[number - 1] : offset].strip(b" \t\f")
-    while not before and number > 1 and module.line(number - 1).endswith("\\"):
-        if number - 1 in module.comment_lines:
-            break
+    while not before and _continues(module, number):
         number -= 1
         before = module.line(number).encode()[:-1].strip(b" \t\f")
     return before[-1:].decode("latin-1"), number
@@ -345,15 +343,22 @@ def _indent_of_header(module: Module, owner: ast.AST, suite: Sequence[ast.stmt])
     """What the header of a suite begins its line with; headers may go over several lines."""
     if isinstance(owner, ast.match_case):
         keyword = module.data.rfind(b"case", 0, module.span(owner.pattern).start)
-        return _white_space(module, module.line_of(keyword))
+        return module.white_space(module.line_of(keyword))
     assert isinstance(owner, ast.stmt | ast.excepthandler), suite
-    return _white_space(module, _lead(module, module.span(owner).start)[1])
+    return module.white_space(_lead(module, module.span(owner).start)[1])
 
 
-def _white_space(module: Module, number: int) -> str:
-    """What a line begins with, a form feed and what stands before it left out."""
+def _continues(module: Module, number: int) -> bool:
+    """Whether a backslash joins a line to the one above."""
+    return number > 1 and module.line(number - 1).endswith("\\") and number - 1 not in module.comment_lines
+
+
+def _after_indent(module: Module, number: int, indent: str) -> int:
+    """The byte of a line where a further step of indentation goes."""
     line = module.line(number)
-    return line[: len(line) - len(line.lstrip(" \t\f"))].rpartition("\f")[2]
+    feed = line.rfind("\f", 0, len(line) - len(line.lstrip(" \t\f"))) + 1
+    own = line.startswith(indent, feed) and not _continues(module, number)
+    return module.starts[number - 1] + feed + (len(indent) if own else 0)
 
 
 def _begins_line(module: Module, offset: int) -> bool:
@@ -381,7 +386,7 @@ def _end_of_statement(module: Module, offset: int) -> int:
 
 
 def collide(first: Edit, second: Edit) -> bool:
-    """Whether two edits cannot both be made: they want the same bytes, or one catches what the other adds."""
+    """Whether two edits cannot both be made: both want the same bytes, or one catches what the other adds."""
     a, b = first.span, second.span
     if first.module is not second.module or Side.INDENT in (first.side, second.side):
         return False

@@ -81,14 +81,20 @@ class Module:
 
     def indent(self, node: ast.stmt) -> str:
         """The white space that a statement on a line of its own begins with."""
-        line = self.line(node.lineno)
-        return line[: len(line) - len(line.lstrip(" \t\f"))]
+        return self.white_space(node.lineno)
+
+    def white_space(self, number: int) -> str:
+        """What a line begins with; a form feed, and what stands before it, does not count."""
+        line = self.line(number)
+        return line[: len(line) - len(line.lstrip(" \t\f"))].rpartition("\f")[2]
 
     @cached_property
     def unit(self) -> str:
         """One step of indentation, as this file makes it."""
-        for statement, (owner, suite) in self.suites.items():
-            if isinstance(owner, ast.stmt) and statement is suite[0] and statement.lineno > owner.lineno:
+        for statement, (owner, _) in self.suites.items():
+            start = self.starts[statement.lineno - 1]
+            before = self.data[start : start + statement.col_offset]
+            if isinstance(owner, ast.stmt) and not before.strip():
                 inner, outer = self.indent(statement), self.indent(owner)
                 if len(inner) > len(outer) and inner.startswith(outer):
                     return inner[len(outer) :]
@@ -148,7 +154,7 @@ class Module:
         return tokenize.generate_tokens(io.StringIO(self.data.decode(), newline=None).readline)
 
     def encode(self, data: bytes) -> bytes:
-        """`data` (UTF-8) as the bytes of this file, mark and all; raises `SourceError` where that cannot be."""
+        """`data` (UTF-8) in this file's encoding, mark and all; raises `SourceError` where that cannot be."""
         try:
             return self.bom + data.decode().encode(self.encoding)
         except UnicodeEncodeError as error:

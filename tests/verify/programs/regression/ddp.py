@@ -1,0 +1,158 @@
+# Friedman's regression problem with an MLP: small micro-batches, gradients accumulated and clipped.
+# torchrun --nproc-per-node=2 ddp.py
+import contextlib
+import json
+import os
+import sys
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from sklearn.datasets import make_friedman1
+from sklearn.metrics import mean_absolute_error, r2_score
+from sklearn.model_selection import train_test_split
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+SEED = int(sys.argv[sys.argv.index("--seed") + 1]) if "--seed" in sys.argv else 0
+BATCH_SIZE = 16  # of each process
+ACCUM_STEPS = 4
+MAX_NORM = 1.0
+EPOCHS = 6
+PATIENCE = 3
+LR = 3e-3
+
+# ---------------------------------------------------------------- processes
+rank = int(os.environ.get("RANK", 0))
+local_rank = int(os.environ.get("LOCAL_RANK", 0))
+world_size = int(os.environ.get("WORLD_SIZE", 1))
+distributed = "RANK" in os.environ
+if torch.cuda.is_available():
+    torch.cuda.set_device(local_rank)
+    device = torch.device("cuda", local_rank)
+else:
+    device = torch.device("cpu")
+if distributed:
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+
+torch.manual_seed(SEED)
+np.random.seed(SEED)
+
+# ---------------------------------------------------------------- data
+X, y = make_friedman1(n_samples=2000, n_features=10, noise=1.0, random_state=7)
+X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=401, random_state=1)
+X_train, X_val, y_train, y_val = train_test_split(X_train, y_train, test_size=159, random_state=2)
+mean, std = X_train.mean(0), X_train.std(0)
+
+
+def to_dataset(X, y):
+    X = torch.tensor((X - mean) / std, dtype=torch.float32)
+    y = torch.tensor((y - y_train.mean()) / y_train.std(), dtype=torch.float32)
+    return TensorDataset(X, y)
+
+
+train_ds, val_ds, test_ds = to_dataset(X_train, y_train), to_dataset(X_val, y_val), to_dataset(X_test, y_test)
+train_sampler = DistributedSampler(train_ds, world_size, rank, shuffle=True, seed=SEED)
+train_loader = DataLoader(train_ds, BATCH_SIZE, sampler=train_sampler)
+# evaluation: rank r has samples r, r + world_size, ...; nobody has one twice
+val_loader = DataLoader(val_ds, 64, sampler=range(rank, len(val_ds), world_size))
+test_loader = DataLoader(test_ds, 64, sampler=range(rank, len(test_ds), world_size))
+
+# ---------------------------------------------------------------- model
+model = nn.Sequential(
+    nn.Linear(10, 64),
+    nn.ReLU(),
+    nn.Linear(64, 64),
+    nn.ReLU(),
+    nn.Linear(64, 1),
+).to(device)
+net = model
+if distributed:
+    model = DDP(model, device_ids=[local_rank] if device.type == "cuda" else None)
+criterion = nn.MSELoss()
+optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=1e-3)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.7)
+
+
+def evaluate(loader):
+    net.eval()
+    preds, targets = [], []
+    with torch.no_grad():
+        for xb, yb in loader:
+            preds.append(net(xb.to(device)).squeeze(1).cpu())
+            targets.append(yb)
+    preds = torch.cat(preds) if preds else torch.empty(0)
+    targets = torch.cat(targets) if targets else torch.empty(0)
+    if distributed:
+        shares = [None] * world_size
+        dist.all_gather_object(shares, (preds, targets))
+        n = sum(len(p) for p, _ in shares)
+        preds, targets = torch.empty(n), torch.empty(n)
+        for r, (p, t) in enumerate(shares):
+            preds[r::world_size], targets[r::world_size] = p, t
+    preds, targets = preds.numpy(), targets.numpy()
+    mse = float(((preds - targets) ** 2).mean())
+    return mse, mean_absolute_error(targets, preds), r2_score(targets, preds)
+
+
+# ---------------------------------------------------------------- training
+best_mse = float("inf")
+wait = 0
+for epoch in range(EPOCHS):
+    train_sampler.set_epoch(epoch)
+    model.train()
+    running_loss = 0.0
+    optimizer.zero_grad()
+    for i, (xb, yb) in enumerate(train_loader):
+        xb, yb = xb.to(device), yb.to(device)
+        update = (i + 1) % ACCUM_STEPS == 0 or i + 1 == len(train_loader)
+        # gradients travel with the last micro-batch only; forward and backward must both be inside
+        with contextlib.nullcontext() if update or not distributed else model.no_sync():
+            loss = criterion(model(xb).squeeze(1), yb)
+            running_loss += loss.item()
+            (loss / ACCUM_STEPS).backward()
+        if update:
+            nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
+            optimizer.step()
+            optimizer.zero_grad()
+    scheduler.step()
+
+    train_mse = torch.tensor(running_loss / len(train_loader), dtype=torch.float64, device=device)
+    if distributed:
+        dist.all_reduce(train_mse)
+    train_mse = train_mse.item() / world_size
+    mse, mae, r2 = evaluate(val_loader)
+    if rank == 0:
+        print("epoch %d | train mse %.4f | val mse %.4f | val mae %.4f | val r2 %.4f"
+              % (epoch, train_mse, mse, mae, r2))
+
+    if mse < best_mse - 1e-4:
+        best_mse = mse
+        wait = 0
+        if rank == 0:
+            torch.save({"epoch": epoch, "model": net.state_dict(), "optimizer": optimizer.state_dict(),
+                        "scheduler": scheduler.state_dict(), "mse": mse}, "model_best.pth")
+    else:
+        wait += 1
+    stop = torch.tensor(int(wait >= PATIENCE), device=device)
+    if distributed:
+        dist.all_reduce(stop, op=dist.ReduceOp.MAX)
+    if stop.item():
+        if rank == 0:
+            print("early stopping at epoch %d" % epoch)
+        break
+
+# ---------------------------------------------------------------- test
+if distributed:
+    dist.barrier()
+checkpoint = torch.load("model_best.pth", map_location=device)
+net.load_state_dict(checkpoint["model"])
+mse, mae, r2 = evaluate(test_loader)
+if rank == 0:
+    print("test | best epoch %d | mse %.4f | mae %.4f | r2 %.4f" % (checkpoint["epoch"], mse, mae, r2))
+    with open("metrics.json", "w") as f:
+        json.dump({"mse": mse, "mae": float(mae), "r2": float(r2)}, f, indent=2)
+if distributed:
+    dist.destroy_process_group()

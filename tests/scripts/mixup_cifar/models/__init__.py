@@ -1,0 +1,1 @@
+from .narrow import *

@@ -1,24 +1,22 @@
-"""What a training script needs in order to run on one card or on many: start it with `python` or with
-`torchrun`.
+"""What a training script needs to run on one card or on many, started with `python` or with `torchrun`.
 
-Without these, every script that goes from one card to many rewrites the same dozen things, most of which are
+Without it, every script that goes from one card to many rewrites the same dozen things, most of which are
 easy to get nearly right: evaluation that counts padded samples twice, a gather that fails when ranks hold
 different counts, a checkpoint that four processes write at once, a stop that one rank alone decides.
 
-    torchrun --nproc-per-node=4 train.py     # four cards: four processes of this one script python train.py
-    # one: every function below does nothing, the script is what it was
+    python train.py                          # one process: what is below does nothing, the script is what it
+    was torchrun --nproc-per-node=4 train.py     # four processes of this one script, one on each card
 
-The file stands alone: it needs torch (2.1 or newer) and may be copied beside any script. Read it from the
-top:
+The file stands alone: it needs torch (2.1 or newer) and may be copied beside any script. In order:
 
-    start         setup_ddp, is_main_process, print_log, main_process_first, own_device, vary_seed, per_card
-    data          DistributedSampler, EvalSampler, ShardedSampler, ShardedBatchSampler, ShardedIterable,
-                  set_epoch, global_batches, whole_loader
-    model         device_ids, unwrap, sync_buffers, accumulate, scale_by_count, all_gather_with_grad
-    values        all_reduce_sum, all_reduce_max, all_reduce_min, gather_in_order, broadcast_value, any_rank
-    files         save_checkpoint, NullWriter
+    start     setup_ddp, is_main_process, print_log, main_process_first, own_device, per_card, vary_seed
+    data      DistributedSampler, EvalSampler, ShardedSampler, ShardedBatchSampler, ShardedIterable,
+              set_epoch, global_batches, whole_loader
+    model     device_ids, unwrap, sync_buffers, accumulate, scale_by_count, all_gather_with_grad
+    values    broadcast_value, any_rank, all_reduce_sum, all_reduce_max, all_reduce_min, gather_in_order
+    files     save_checkpoint, NullWriter
 
-Two rules hold for all of it. A function that talks to the other ranks says so ("collective"): every rank has
+Two things hold for all of it. A function that talks to the other ranks says so ("collective"): every rank has
 to call it, so it never stands under `if rank == 0:`. And whatever the ranks hold, also if one of them holds
 nothing (a validation set smaller than the number of cards), every rank gets the same answer.
 """
@@ -30,10 +28,10 @@ import contextlib
 import copy
 import ctypes
 import faulthandler
+import functools
 import inspect
 import io
 import itertools
-import math
 import multiprocessing
 import numbers
 import os
@@ -41,10 +39,12 @@ import pickle
 import random
 import shutil
 import socket
+import struct
 import sys
 import tempfile
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
@@ -53,7 +53,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import (
     BatchSampler,
-    DataLoader,
     IterableDataset,
     RandomSampler,
     Sampler,
@@ -118,11 +117,10 @@ def _where() -> _Place:
     if _place is not None:
         return _place
     environment = os.environ
-    if int(environment.get("WORLD_SIZE", "1")) == 1:
+    world_size = int(environment.get("WORLD_SIZE", "1"))
+    if world_size == 1 or "RANK" not in environment:
         return _Place(0, 0, 1)
-    return _Place(
-        int(environment.get("LOCAL_RANK", "0")), int(environment["RANK"]), int(environment["WORLD_SIZE"])
-    )
+    return _Place(int(environment.get("LOCAL_RANK", "0")), int(environment["RANK"]), world_size)
 
 
 def _in_child() -> bool:
@@ -203,13 +201,13 @@ def _join(place: _Place, cards: tuple[str, str] | None, timeout: timedelta) -> N
         dist.init_process_group(**options)
         return
     with _loopback():
-        dist.init_process_group(**options, store=dist.HashStore(), rank=0, world_size=1)
+        store = dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group(**options, store=store, rank=0, world_size=1)
 
 
 @contextlib.contextmanager
 def _loopback() -> Iterator[None]:
-    """Let gloo bind to the loopback: by itself it looks up the host name, slow or in vain without a
-    network."""
+    """Let gloo bind to the loopback: by itself it looks up the host name, in vain without a network."""
     name = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
     if name is None or "GLOO_SOCKET_IFNAME" in os.environ:
         yield
@@ -222,13 +220,12 @@ def _loopback() -> Iterator[None]:
 
 
 def _leave(owner: int) -> None:
-    """Close the group at exit. A peer that died must not keep us: after half a minute the process just
-    ends."""
+    """Close the group at exit. A peer that died must not keep us: half a minute later the process ends."""
     if os.getpid() != owner or not dist.is_initialized():
         return
-    if sys.__stderr__ is not None:
-        # A thread in C: python starts none of its own any more at this point.
-        faulthandler.dump_traceback_later(30, exit=True, file=sys.__stderr__)
+    # A timer of C: at this point python starts no threads any more. It wants a real stderr.
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        faulthandler.dump_traceback_later(30, exit=True, file=sys.__stderr__)  # type: ignore[arg-type]
     dist.destroy_process_group()
     faulthandler.cancel_dump_traceback_later()
 
@@ -249,8 +246,7 @@ def print_log(*args: Any, **kwargs: Any) -> None:
 
 @contextlib.contextmanager
 def main_process_first() -> Iterator[None]:
-    """Let one process of each machine go first: for a download, an extraction, a cache that the others then
-    read.
+    """Let one process of each machine go first: for a download, or a cache that the others then read.
 
         with main_process_first():
             train_set = MNIST("data", download=True)
@@ -277,8 +273,7 @@ def _wait_for_all() -> None:
 def own_device() -> torch.device:
     """The device of this process: `cuda:<local_rank>` (or npu, xpu), `cpu` on a machine without cards.
 
-    With one process: the first card, as a script that says "cuda" means it (or `mps` on a Mac). Costs
-    nothing.
+    With one process: the first card, as a script that says "cuda" means it (or `mps` on a Mac).
     """
     cards = _accelerator()
     if cards is not None:
@@ -289,8 +284,7 @@ def own_device() -> torch.device:
 
 
 def per_card(batch_size: int) -> int:
-    """The batch size of one process when `batch_size` is that of all together. ValueError if it does not
-    divide.
+    """The batch size of one process when `batch_size` is that of all together; ValueError if uneven.
 
     With one process: `batch_size`.
     """
@@ -305,37 +299,47 @@ def per_card(batch_size: int) -> int:
 _common_seed_of: dict[int, int] = {}  # seed that vary_seed gave this rank -> the seed that all ranks have
 
 
-def vary_seed() -> None:
+def vary_seed(*generators: torch.Generator) -> None:
     """Let dropout and augmentation differ between ranks. To be called once the model is wrapped.
 
     Up to here all ranks drew the same random numbers, as they must while data are split and weights
     initialised. From here on equal numbers would only give every card the same augmentations. With N
-    processes: rank 0 keeps its generators (python, numpy, torch), every other rank seeds its own from them.
-    The samplers of this file keep to the common seed, also those built later. With one process: nothing, not
-    one random number is drawn.
+    processes: rank 0 keeps its generators (python, numpy, torch), every other rank seeds its own from them;
+    so too the `generators` given, such as one that a DataLoader seeds its workers from. The samplers of this
+    file keep to the common seed, also those built later. With one process: nothing, not one random number is
+    drawn.
 
-    What has to be equal on all ranks must not be drawn after this call (or be passed through
+    What has to be equal on all ranks must not be drawn after this call (or has to pass through
     broadcast_value).
     """
-    place = _where()
-    seed = torch.initial_seed()
-    if place.world_size == 1 or seed in _common_seed_of:
+    if _where().world_size == 1:
         return
-    if place.rank == 0:
-        _common_seed_of[seed] = seed
+    for generator in generators:
+        _vary(generator)
+    if not _vary(torch.default_generator) or _where().rank == 0:
         return
-    # Far apart: a script that seeds with 42, 43, 44 … epoch by epoch must not meet the seed of another rank.
-    torch.manual_seed((seed + place.rank * 0x9E3779B97F4A7C15) % 2**64)
-    _common_seed_of[torch.initial_seed()] = seed
-    random.seed(random.getrandbits(64) + place.rank)
+    torch.manual_seed(torch.initial_seed())  # the cards' generators too
+    random.seed(random.getrandbits(64) + _where().rank)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        numpy.random.seed((int(numpy.random.randint(2**31)) + place.rank) % 2**32)
+        numpy.random.seed((int(numpy.random.randint(2**31)) + _where().rank) % 2**32)
 
 
-def _common_seed() -> int:
-    """The seed of the script, the same on all ranks: that of torch, seen through vary_seed."""
-    seed = torch.initial_seed()
+def _vary(generator: torch.Generator) -> bool:
+    """Give a generator this rank's own seed; False if it has one already."""
+    seed = generator.initial_seed()
+    if seed in _common_seed_of:
+        return False
+    if _where().rank > 0:
+        # Far apart: a script that seeds with 42, 43, 44, ... by epoch must not meet the seed of another rank.
+        generator.manual_seed((seed + _where().rank * 0x9E3779B97F4A7C15) % 2**64)
+    _common_seed_of[generator.initial_seed()] = seed
+    return True
+
+
+def _common_seed(generator: torch.Generator | None = None) -> int:
+    """The seed, the same on all ranks, of a generator or of the script: seen through vary_seed."""
+    seed = torch.initial_seed() if generator is None else generator.initial_seed()
     return _common_seed_of.get(seed, seed) % 2**63
 
 
@@ -386,10 +390,9 @@ def _held_by(owner: object) -> Iterator[object]:
 
 
 def _drawn_in_common(source: Iterable[T], seed: int, ahead: int) -> Iterator[T]:
-    """The items of `source`, drawn with generators of their own: alike on all ranks, and nobody else's
-    change.
+    """The items of `source`, drawn with random numbers of their own: alike on all ranks.
 
-    `ahead` items are drawn at a time: what is drawn may never end.
+    `ahead` items are drawn at a time, since some never end.
     """
     iterator: Iterator[T] | None = None
     own: tuple[Any, ...] = ()
@@ -410,15 +413,12 @@ def _drawn_in_common(source: Iterable[T], seed: int, ahead: int) -> Iterator[T]:
 
 def _seed_of(sampler: object) -> int:
     """The seed that a sampler draws from: its generator's if it has one, else the script's."""
-    for held in _held_by(sampler):
-        if isinstance(held, torch.Generator):
-            return held.initial_seed() % 2**63
-    return _common_seed()
+    held = (each for each in _held_by(sampler) if isinstance(each, torch.Generator))
+    return _common_seed(next(held, None))
 
 
 def _dealt(items: Iterable[T], place: _Place, *, drop_last: bool) -> Iterator[T]:
-    """Every world_size-th item, beginning with the rank-th; the last round is filled up from the first, or
-    dropped."""
+    """One item out of each round of world_size; the last round is filled up from the first, or dropped."""
     iterator = iter(items)
     first: list[T] = []
     while True:
@@ -437,15 +437,15 @@ def _dealt(items: Iterable[T], place: _Place, *, drop_last: bool) -> Iterator[T]
 class DistributedSampler(TorchDistributedSampler):  # type: ignore[type-arg]
     """Deals the training set out: each rank trains on its own share, in an order that every epoch draws anew.
 
-        loader = DataLoader(train_set, 32, sampler=DistributedSampler(train_set, shuffle=True),
-        drop_last=True) for epoch in range(epochs):
+        loader = DataLoader(train_set, 32, sampler=DistributedSampler(train_set, shuffle=True))
+        for epoch in range(epochs):
             loader.sampler.set_epoch(epoch)     # without it every epoch comes in the same order
 
-    With N processes: torch's own DistributedSampler (rank r takes items r, r+N, … of one permutation, shares
-    made equal by repeating up to N-1 samples, or by `drop_last`), seeded by the script's own seed, so that
-    another seed is another order; torch's own uses 0 whatever the script says. `seed` or `generator` is used
-    instead if given. With one process: exactly what `DataLoader(shuffle=..., generator=...)` makes, to the
-    last random number.
+    With N processes: torch's own DistributedSampler (rank r takes items r, r+N, ... of one permutation,
+    shares made equal by repeating up to N-1 samples, or by `drop_last`), seeded by the script's own seed, so
+    that another seed is another order; torch's own uses 0 whatever the script says. `seed` or `generator` is
+    used instead if given. With one process: exactly what `DataLoader(shuffle=..., generator=...)` makes, to
+    the last random number.
     """
 
     def __init__(
@@ -459,9 +459,9 @@ class DistributedSampler(TorchDistributedSampler):  # type: ignore[type-arg]
     ) -> None:
         place = _where()
         if seed is None:
-            seed = _common_seed() if generator is None else generator.initial_seed() % 2**63
+            seed = _common_seed(generator)
         self._single = _single(dataset, generator, shuffle=shuffle) if place.world_size == 1 else None
-        self._options = {
+        self._options: dict[str, Any] = {
             "num_replicas": place.world_size,
             "rank": place.rank,
             "shuffle": shuffle,
@@ -479,14 +479,12 @@ class DistributedSampler(TorchDistributedSampler):  # type: ignore[type-arg]
             self.epoch, self._measured = epoch, len(self.dataset)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[int]:
-        """The share of this rank in this epoch."""
         if self._single is not None:
             return iter(self._single)
         self._measure()
         return super().__iter__()
 
     def __len__(self) -> int:
-        """Number of samples of one rank."""
         if self._single is not None:
             return len(self._single)
         self._measure()
@@ -525,7 +523,7 @@ class EvalSampler(Sampler):  # type: ignore[type-arg]
         self.batch_size = batch_size or 1
         self.shuffle = shuffle
         self.place = _where()
-        self.seed = _common_seed() if generator is None else generator.initial_seed() % 2**63
+        self.seed = _common_seed(generator)
         self.epoch = 0
         self._single = _single(dataset, generator, shuffle=shuffle)
 
@@ -541,7 +539,6 @@ class EvalSampler(Sampler):  # type: ignore[type-arg]
         return range(first * self.batch_size, min(end * self.batch_size, len(self.dataset)))
 
     def __iter__(self) -> Iterator[int]:
-        """The indices of this rank."""
         if self.place.world_size == 1:
             return iter(self._single)
         share = self.share(self.place.rank)
@@ -553,7 +550,6 @@ class EvalSampler(Sampler):  # type: ignore[type-arg]
         return iter(order[share.start : share.stop])
 
     def __len__(self) -> int:
-        """Number of samples of this rank; may be 0."""
         return len(self.share(self.place.rank))
 
     def set_epoch(self, epoch: int) -> None:
@@ -562,47 +558,46 @@ class EvalSampler(Sampler):  # type: ignore[type-arg]
 
 
 class _Sharded(Sampler):  # type: ignore[type-arg]
-    """A sampler of which each rank takes every world_size-th draw."""
+    """A sampler of which each rank takes every world_size-th draw; what else it is asked, it passes on."""
 
     def __init__(self, sampler: Any, *, drop_last: bool = False) -> None:
-        self.sampler = sampler
-        self.pad = not drop_last
-        self.place = _where()
-        self.seed = _seed_of(sampler)
-        self.epoch = 0
+        self._source = sampler
+        self._pad = not drop_last
+        self._place = _where()
+        self._seed = _seed_of(sampler)
+        self._epoch = 0
 
     def __iter__(self) -> Iterator[Any]:
-        """This rank's share of the epoch's common draw."""
-        if self.place.world_size == 1:
-            return iter(self.sampler)
-        draw = _drawn_in_common(self.sampler, self.seed + self.epoch, ahead=1024 * self.place.world_size)
-        return _dealt(draw, self.place, drop_last=not self.pad)
+        if self._place.world_size == 1:
+            return iter(self._source)
+        draw = _drawn_in_common(self._source, self._seed + self._epoch, ahead=1024 * self._place.world_size)
+        return _dealt(draw, self._place, drop_last=not self._pad)
 
     def __len__(self) -> int:
-        """How many draws one rank gets."""
-        count, world = len(self.sampler), self.place.world_size
-        return -(-count // world) if self.pad else count // world
+        count, world = len(self._source), self._place.world_size
+        return -(-count // world) if self._pad else count // world
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else the script asks its sampler for."""
-        if name.startswith("__") or "sampler" not in self.__dict__:
+        if name.startswith("_"):  # also while it is being copied or unpickled, when there is no source yet
             raise AttributeError(name)
-        return getattr(self.sampler, name)
+        return getattr(self._source, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self if name.startswith("_") else self._source, name, value)
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the epoch, without which every epoch is the same draw. The wrapped sampler is not told."""
-        self.epoch = epoch
+        """Tell the epoch, without which every epoch is the same draw. The sampler inside is not told."""
+        self._epoch = epoch
 
 
 class ShardedSampler(_Sharded):
-    """Deals out what any other sampler draws: WeightedRandomSampler, SubsetRandomSampler, one of the script's
-    own.
+    """Deals out what any other sampler draws: a WeightedRandomSampler, one of the script's own.
 
         sampler = ShardedSampler(WeightedRandomSampler(weights, len(weights)))
 
     With N processes: in every epoch all ranks make the same draw (python's, numpy's and torch's generators,
     and generators that the sampler holds, are seeded from the common seed and the epoch for just that
-    moment), and rank r takes items r, r+N, … of it, so that weights and subsets mean what they mean on one
+    moment), and rank r takes items r, r+N, ... of it, so that weights and subsets mean what they mean on one
     card. Shares are equal: up to N-1 items are repeated, or left out with `drop_last`. It costs N times the
     drawing, no communication. Needs `set_epoch`, like DistributedSampler. With one process: the sampler
     itself.
@@ -610,8 +605,7 @@ class ShardedSampler(_Sharded):
 
 
 class ShardedBatchSampler(_Sharded):
-    """Deals out the batches that a batch sampler makes: rank r takes batches r, r+N, …, all ranks equally
-    many.
+    """Deals out the batches that a batch sampler makes: rank r takes batches r, r+N, ..., all equally many.
 
         loader = DataLoader(train_set, batch_sampler=ShardedBatchSampler(BucketBatchSampler(lengths, 32)))
 
@@ -625,8 +619,7 @@ class ShardedBatchSampler(_Sharded):
 
 
 class ShardedIterable(IterableDataset):  # type: ignore[type-arg]
-    """Deals out an IterableDataset, for which there is no sampler: rank r takes items r, r+N, … of the
-    stream.
+    """Deals out an IterableDataset, for which no sampler can: rank r takes items r, r+N, ... of the stream.
 
         loader = DataLoader(ShardedIterable(stream), 32, num_workers=4)
 
@@ -641,53 +634,42 @@ class ShardedIterable(IterableDataset):  # type: ignore[type-arg]
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
-        self.place = _where()
-        self.seed = _seed_of(dataset)
+        self._place = _where()
+        self._seed = _seed_of(dataset)
         # Shared memory: workers that live on from epoch to epoch (persistent_workers) hear of the epoch too.
         self._epoch = torch.zeros((), dtype=torch.int64)
-        if self.place.world_size > 1:
-            self._epoch.share_memory_()
+        if self._place.world_size > 1:
+            self._epoch.share_memory_()  # type: ignore[no-untyped-call]
 
     def __iter__(self) -> Iterator[Any]:
-        """This rank's share of the stream."""
-        if self.place.world_size == 1:
+        if self._place.world_size == 1:
             return iter(self.dataset)
         worker = get_worker_info()
-        seed = self.seed + int(self._epoch) + (0 if worker is None else worker.id * 2**32)
-        stream = _drawn_in_common(self.dataset, seed % 2**63, ahead=self.place.world_size)
-        return _dealt(stream, self.place, drop_last=True)
+        seed = self._seed + int(self._epoch) + (0 if worker is None else worker.id * 2**32)
+        stream = _drawn_in_common(self.dataset, seed % 2**63, ahead=self._place.world_size)
+        return _dealt(stream, self._place, drop_last=True)
 
     def __len__(self) -> int:
-        """How many items one rank gets; TypeError where the data set has no length."""
-        return len(self.dataset) // self.place.world_size
+        return len(self.dataset) // self._place.world_size
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else the script asks its data set for."""
-        if name.startswith("__") or "dataset" not in self.__dict__:
+        if name.startswith("_") or name == "dataset":  # also while it is being unpickled, without one yet
             raise AttributeError(name)
         return getattr(self.dataset, name)
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the epoch, from which the random numbers of the stream are drawn. The wrapped data set is not
-        told."""
+        """Tell the epoch, on which the stream's random numbers depend. The data set inside is not told."""
         self._epoch.fill_(epoch)
-
-
-_DEALERS = (TorchDistributedSampler, EvalSampler, _Sharded, ShardedIterable)
 
 
 def _dealer(loader: Any) -> Any:
     """The part of a loader that deals its data out among the ranks; None where every rank sees all of it."""
     batch_sampler = getattr(loader, "batch_sampler", None)
-    inside = getattr(batch_sampler, "sampler", None)
-    parts = (
-        loader,
-        batch_sampler,
-        getattr(loader, "sampler", None),
-        inside,
-        getattr(loader, "dataset", None),
-    )
-    return next((part for part in parts if isinstance(part, _DEALERS)), None)
+    parts = [loader, batch_sampler, getattr(loader, "sampler", None), getattr(loader, "dataset", None)]
+    if not isinstance(batch_sampler, _Sharded):
+        parts.append(getattr(batch_sampler, "sampler", None))
+    kinds = (TorchDistributedSampler, EvalSampler, _Sharded, ShardedIterable)
+    return next((part for part in parts if isinstance(part, kinds)), None)
 
 
 def set_epoch(loader: Any, epoch: int) -> None:
@@ -711,33 +693,32 @@ def global_batches(loader: Any) -> int:
     than on one card.
     """
     dealer = _dealer(loader)
-    if isinstance(dealer, EvalSampler):
-        size, world = getattr(loader, "batch_size", None) or 1, dealer.place.world_size
-        whole = getattr(loader, "drop_last", False)
-        shares = [len(dealer.share(rank)) for rank in range(world)]
-        return sum(share // size if whole else -(-share // size) for share in shares)
     if dealer is None:
         return len(loader)
-    return len(loader) * (
-        dealer.num_replicas if isinstance(dealer, TorchDistributedSampler) else dealer.place.world_size
-    )
+    if isinstance(dealer, TorchDistributedSampler):
+        return len(loader) * dealer.num_replicas
+    world = _where().world_size
+    if not isinstance(dealer, EvalSampler):
+        return len(loader) * world
+    size = getattr(loader, "batch_size", None) or 1
+    shares = [len(dealer.share(rank)) for rank in range(world)]
+    return sum(share // size if loader.drop_last else -(-share // size) for share in shares)
 
 
 def whole_loader(loader: T) -> T:
-    """The same loader over the whole evaluation set, in order: for work that rank 0 does alone, under its
-    guard.
+    """The same loader over the whole evaluation set, in order: for work that rank 0 does alone.
 
     With N processes: a loader with an EvalSampler comes back with a SequentialSampler, everything else
-    (collate_fn, workers, drop_last …) as it was; any other loader comes back as it is. No communication. With
-    one process: the loader itself. The model must be the unwrapped one (`unwrap(model)`): the forward of a
-    wrapped one is collective.
+    (collate_fn, workers, drop_last ...) as it was; any other loader comes back as it is. No communication.
+    With one process: the loader itself. The model must be the unwrapped one (`unwrap(model)`): the forward of
+    a wrapped one is collective.
     """
     sampler = getattr(loader, "sampler", None)
     if not isinstance(sampler, EvalSampler) or sampler.place.world_size == 1:
         return loader
     whole = copy.copy(loader)
     in_order = SequentialSampler(sampler.dataset)
-    # DataLoader forbids changing these on an instance; on a copy that nobody has iterated it is safe, and keeps the
+    # DataLoader forbids this on an instance; on a copy that nobody has iterated yet it is safe, and keeps the
     # arguments of every torch version and of subclasses.
     whole.__dict__.update(sampler=in_order, _iterator=None)
     batches = getattr(loader, "batch_sampler", None)
@@ -813,14 +794,13 @@ def sync_buffers(model: nn.Module) -> None:
 
 
 def _spread(flat: torch.Tensor, buffers: Sequence[torch.Tensor]) -> None:
-    for buffer, values in zip(buffers, flat.split([buffer.numel() for buffer in buffers])):
+    for buffer, values in zip(buffers, torch.split(flat, [buffer.numel() for buffer in buffers])):
         buffer.copy_(values.view_as(buffer))
 
 
 @contextlib.contextmanager
 def accumulate(model: Any, last: bool) -> Iterator[None]:  # noqa: FBT001
-    """Round forward and backward of one micro-batch: gradients are averaged over the ranks at the last one
-    only.
+    """Round forward and backward of one micro-batch: only at the last are gradients averaged over the ranks.
 
         for i, (x, y) in enumerate(loader):
             last = (i + 1) % 4 == 0
@@ -867,14 +847,14 @@ def scale_by_count(count: Any) -> Any:
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
         ctx.rows = tensor.shape[0]
         parts = [torch.empty_like(tensor) for _ in range(_where().world_size)]
         dist.all_gather(parts, tensor)
         return torch.cat(parts)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         gradient = gradient.clone()
         dist.all_reduce(gradient)
         return gradient.narrow(0, _where().rank * ctx.rows, ctx.rows)
@@ -896,164 +876,182 @@ def all_gather_with_grad(tensor: torch.Tensor) -> torch.Tensor:
 
 
 # ------------------------------------------------------------------------- how values travel between ranks
+#
+# A value is pickled. The first half kilobyte of that travels in an envelope that all ranks send, the rest, if
+# any, after it, and last the tensors that are large or on a card, in one piece and not pickled. All
+# goes as bytes, so that every dtype arrives bit for bit.
 
-
-class _Left(NamedTuple):
-    """Stands in a message for a tensor that is too large for it, or on a card: it travels by itself."""
-
-    number: int
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    on_cpu: bool
+_ENVELOPE = 512
+_HEAVY = 1 << 20  # bytes of a tensor from which on it is not pickled
 
 
 class _Failure(NamedTuple):
-    """Stands in a message for a value that cannot travel, so that all ranks raise and none waits."""
+    """What is sent in place of a value that does not pickle, so that all ranks raise and none waits."""
 
     reason: str
 
 
-_MESSAGE = 1 << 20  # bytes of a tensor on the CPU, up to which it travels within the message
-_ENVELOPE = 512  # bytes that are always sent: what fits needs one collective, not two
+class _Sizes(NamedTuple):
+    """What the front of an envelope says."""
 
-
-def _wide(dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """What to add in: exactly for integers, in double precision where the device has it."""
-    if dtype.is_complex:
-        return torch.complex128
-    if not dtype.is_floating_point:
-        return torch.int64
-    return torch.float64 if device.type in ("cpu", "cuda") else torch.float32
+    message: int
+    heavy: int
+    on_card: int
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A view of a contiguous tensor as bytes: any dtype travels, bit for bit."""
-    return tensor.view(-1).view(torch.uint8)
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
 
 
-def _dump_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
-    raw = _bytes_of(tensor.detach().cpu().resolve_conj().resolve_neg().contiguous())
-    content = ctypes.string_at(raw.data_ptr(), raw.numel()) if raw.numel() else b""
-    return content, tensor.dtype, tuple(tensor.shape), tensor.device.type == "cpu"
+def _tensor_of(raw: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], on_card: int) -> torch.Tensor:
+    return raw.clone().view(dtype).view(shape).to(own_device() if on_card else "cpu")
 
 
-def _load_tensor(content: bytes, dtype: torch.dtype, shape: tuple[int, ...], on_cpu: bool) -> torch.Tensor:  # noqa: FBT001
-    device = torch.device("cpu") if on_cpu else own_device()
-    if not content:
-        return torch.empty(shape, dtype=dtype, device=device)
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(dtype).view(shape).to(device)
+def _to_tensor(content: bytes) -> torch.Tensor:
+    return (
+        torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        if content
+        else torch.empty(0, dtype=torch.uint8)
+    )
+
+
+def _to_bytes(tensor: torch.Tensor) -> bytes:
+    return ctypes.string_at(tensor.data_ptr(), tensor.numel()) if tensor.numel() else b""
+
+
+def _light_tensor(content: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    return _to_tensor(content).view(dtype).view(shape)
+
+
+def _heavy_tensor(*_where_it_lies: Any) -> torch.Tensor:
+    raise AssertionError("only _Unpickler knows where it lies")
 
 
 class _Pickler(pickle.Pickler):
-    """A tensor goes with its own elements only (not what it is a view of), and arrives on the receiver's
-    card."""
+    """Takes of a tensor its own elements (not all that it is a view of), and lays the heavy ones aside."""
+
+    def __init__(self, buffer: io.BytesIO) -> None:
+        super().__init__(buffer, protocol=4)
+        self.heavy: list[torch.Tensor] = []
+        self.length = 0
+        self.on_card = 0
 
     def reducer_override(self, value: Any) -> Any:
-        if type(value) is torch.Tensor and value.layout == torch.strided and not value.is_quantized:
-            return _load_tensor, _dump_tensor(value)
-        return NotImplemented
+        if isinstance(value, defaultdict):
+            return dict, (), None, None, iter(value.items())  # its factory need not pickle
+        if type(value) is not torch.Tensor or value.layout != torch.strided or value.is_quantized:
+            return NotImplemented
+        raw, shape, on_card = _bytes_of(value), tuple(value.shape), int(value.device.type != "cpu")
+        if not on_card and raw.numel() < _HEAVY:
+            return _light_tensor, (_to_bytes(raw), value.dtype, shape)
+        self.heavy.append(raw)
+        self.on_card |= on_card
+        self.length += raw.numel()
+        return _heavy_tensor, (self.length - raw.numel(), self.length, value.dtype, shape, on_card)
 
 
-def _dump(value: Any) -> bytes:
-    buffer = io.BytesIO()
-    try:
-        _Pickler(buffer, protocol=4).dump(value)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        return pickle.dumps(_Failure(str(error)), protocol=4)
-    return buffer.getvalue()
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, message: bytes, heavy: torch.Tensor) -> None:
+        super().__init__(io.BytesIO(message))
+        self.heavy = heavy
+
+    def find_class(self, module: str, name: str) -> Any:
+        return self.heavy_tensor if name == "_heavy_tensor" else super().find_class(module, name)
+
+    def heavy_tensor(self, start: int, end: int, *form: Any) -> torch.Tensor:
+        return _tensor_of(self.heavy[start:end], *form)
 
 
-def _load(message: bytes) -> Any:
-    value = pickle.loads(message)  # noqa: S301
+class _Letter:
+    """A value on its way."""
+
+    def __init__(self, value: Any) -> None:
+        buffer = io.BytesIO()
+        pickler = _Pickler(buffer)
+        try:
+            pickler.dump(value)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            buffer, pickler = io.BytesIO(), _Pickler(io.BytesIO())
+            pickle.dump(_Failure(str(error)), buffer, protocol=4)
+        message = buffer.getvalue()
+        sizes = _Sizes(len(message), pickler.length, pickler.on_card)
+        front = struct.pack("<3q", *sizes)
+        cut = _ENVELOPE - len(front)
+        self.envelope = _to_tensor((front + message[:cut]).ljust(_ENVELOPE, b"\0"))
+        self.tail = _to_tensor(message[cut:])
+        self.heavy = pickler.heavy
+
+
+def _opened(envelope: torch.Tensor) -> tuple[_Sizes, bytes]:
+    content = _to_bytes(envelope)
+    front = struct.calcsize("<3q")
+    sizes = _Sizes(*struct.unpack("<3q", content[:front]))
+    return sizes, content[front : front + sizes.message]
+
+
+def _read(message: bytes, heavy: torch.Tensor) -> Any:
+    value = _Unpickler(message, heavy).load()
     if isinstance(value, _Failure):
         raise TypeError(f"a value cannot be sent to the other ranks: {value.reason}")
     return value
 
 
-def _sealed(message: bytes) -> tuple[torch.Tensor, int]:
-    """The first part of a message, in the size that all ranks send, with its length in front."""
-    head = len(message).to_bytes(8, "little") + message[: _ENVELOPE - 8]
-    return torch.frombuffer(bytearray(head.ljust(_ENVELOPE, b"\0")), dtype=torch.uint8), len(message)
-
-
-def _opened(envelope: torch.Tensor) -> tuple[bytes, int]:
-    content = ctypes.string_at(envelope.data_ptr(), _ENVELOPE)
-    length = int.from_bytes(content[:8], "little")
-    return content[8 : 8 + length], length
+def _laid_out(heavy: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
+    return torch.cat(
+        [each.to(device) for each in heavy] or [torch.empty(0, dtype=torch.uint8, device=device)]
+    )
 
 
 def _exchange(value: Any) -> list[Any]:
     """The values of all ranks, in rank order, on every rank."""
-    message = _dump(value)
-    envelope, _ = _sealed(message)
-    envelopes = [torch.empty_like(envelope) for _ in range(_where().world_size)]
-    dist.all_gather(envelopes, envelope)
-    heads = [_opened(each) for each in envelopes]
-    tails = _gather_bytes(
-        torch.frombuffer(bytearray(message[_ENVELOPE - 8 :] or b"\0"), dtype=torch.uint8),
-        [max(length - (_ENVELOPE - 8), 0) for _, length in heads],
-    )
-    return [
-        _load(head + (ctypes.string_at(tail.data_ptr(), tail.numel()) if tail.numel() else b""))
-        for (head, _), tail in zip(heads, tails)
-    ]
+    letter = _Letter(value)
+    envelopes = [_opened(each) for each in _gather_bytes(letter.envelope, [_ENVELOPE] * _where().world_size)]
+    sizes = [size for size, _ in envelopes]
+    tails = _gather_bytes(letter.tail, [size.message - len(head) for size, head in envelopes])
+    device = own_device() if any(size.on_card for size in sizes) else torch.device("cpu")
+    heavies = _gather_bytes(_laid_out(letter.heavy, device), [size.heavy for size in sizes])
+    return [_read(head + _to_bytes(tail), heavy) for (_, head), tail, heavy in zip(envelopes, tails, heavies)]
 
 
-def _gather_bytes(own: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor]:
-    """`sizes[r]` bytes of each rank r; no collective if there are none."""
-    if max(sizes) == 0:
-        return [own[:0] for _ in sizes]
-    padded = own.new_zeros(max(sizes))
-    size = sizes[_where().rank]
-    padded[:size] = own[:size]
-    parts = [torch.empty_like(padded) for _ in sizes]
+def _gather_bytes(own: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
+    """`counts[r]` bytes of each rank r; if there are none at all, nobody sends anything."""
+    if max(counts) == 0:
+        return [own for _ in counts]
+    padded = own.new_zeros(max(counts))
+    padded[: own.numel()] = own
+    parts = [torch.empty_like(padded) for _ in counts]
     dist.all_gather(parts, padded)
-    return [part[:size] for part, size in zip(parts, sizes)]
-
-
-def _packed(value: Any, left: list[torch.Tensor], into: tuple[type, ...]) -> Any:
-    """The value as it stands in a message; tensors that travel by themselves are put into `left`.
-
-    It looks `into` these types. A dict goes as a plain one: the factory of a defaultdict need not pickle.
-    """
-    if isinstance(value, torch.Tensor):
-        value = value.detach()
-        on_cpu = value.device.type == "cpu"
-        if on_cpu and value.numel() * value.element_size() <= _MESSAGE:
-            return value
-        left.append(value.contiguous())
-        return _Left(len(left) - 1, value.dtype, tuple(value.shape), on_cpu)
-    if isinstance(value, dict):
-        items = {key: _packed(item, left, into) for key, item in value.items()}
-        return Counter(items) if isinstance(value, Counter) else items
-    if type(value) in into:
-        return type(value)(_packed(item, left, into) for item in value)
-    return value
+    return [part[:count] for part, count in zip(parts, counts)]
 
 
 def broadcast_value(value: T) -> T:
-    """Rank 0's value, on every rank: for what must not differ (stop or go on, a path with the time in it, a
-    seed).
+    """Rank 0's value, on every rank: for what must not differ (whether to stop, a path with the time in it).
 
         if broadcast_value(counter >= patience): break
 
-    With N processes (collective): one broadcast, two if the value takes more than half a kilobyte. Anything
-    that pickles; tensors arrive on the receiver's own card. With one process: the value itself.
+    With N processes (collective): one broadcast, another if the value takes more than half a kilobyte,
+    another if it holds large tensors. Anything that pickles; tensors arrive on the receiver's own card. With
+    one process: the value itself.
     """
     if _alone():
         return value
-    place = _where()
-    message = _dump(value) if place.rank == 0 else b""
-    envelope, _ = _sealed(message)
-    dist.broadcast(envelope, src=0)
-    head, length = _opened(envelope)
-    rest = length - len(head)
-    if rest:
-        tail = torch.frombuffer(bytearray(message[len(head) :] or bytes(rest)), dtype=torch.uint8)
-        dist.broadcast(tail, src=0)
-        head += ctypes.string_at(tail.data_ptr(), rest)
-    received: T = _load(head)
-    return value if place.rank == 0 else received
+    letter = _Letter(value if _where().rank == 0 else None)
+    dist.broadcast(letter.envelope, src=0)
+    sizes, head = _opened(letter.envelope)
+    tail = _broadcast_bytes(letter.tail, sizes.message - len(head))
+    device = own_device() if sizes.on_card else torch.device("cpu")
+    received: T = _read(
+        head + _to_bytes(tail), _broadcast_bytes(_laid_out(letter.heavy, device), sizes.heavy)
+    )
+    return value if _where().rank == 0 else received
+
+
+def _broadcast_bytes(own: torch.Tensor, count: int) -> torch.Tensor:
+    if count == 0:
+        return own[:0]
+    received = own if _where().rank == 0 else own.new_empty(count)
+    dist.broadcast(received, src=0)
+    return received
 
 
 def any_rank(flag: Any) -> bool:
@@ -1072,7 +1070,7 @@ def any_rank(flag: Any) -> bool:
     return bool(votes.item())
 
 
-# ------------------------------------------------------------------------------------------- totals of values
+# ------------------------------------------------------------------------------------------ totals of values
 
 
 def all_reduce_sum(*values: Any) -> Any:
@@ -1082,165 +1080,127 @@ def all_reduce_sum(*values: Any) -> Any:
 
     Numbers, numpy scalars and arrays, tensors on any device, and lists, tuples and dicts of these, element by
     element; a key that some ranks lack counts as absent there. Integers are added exactly, everything else in
-    double precision; type, dtype and device stay (so a bool stays one: true if it is on any rank). Gradients
-    do not flow. A rank that saw no data may hold the 0, None or empty list that it began with, also where the
-    others hold tensors or arrays. Divide sums by sums, never average averages.
+    double precision, in rank order; type, dtype and device stay (so a bool stays one: true if it is on any
+    rank). Gradients do not flow. A rank that saw no data may hold the 0, None or empty list that it began
+    with, also where the others hold tensors or arrays. Divide sums by sums; an average of averages is not the
+    average.
 
-    With N processes (collective): one all-gather for all values together, and one all-reduce for each tensor
-    that is on a card or larger than a megabyte. With one process: the values themselves.
+    With N processes (collective): one all-gather for all values together, another if they take more than half
+    a kilobyte, another if there are tensors on a card or of a megabyte. With one process: the values
+    themselves.
     """
     return _reduce(values, "sum")
 
 
 def all_reduce_max(*values: Any) -> Any:
-    """The largest over all ranks of each value; see all_reduce_sum. nan if any is."""
+    """The largest over all ranks of each value, nan if any is; otherwise like all_reduce_sum."""
     return _reduce(values, "max")
 
 
 def all_reduce_min(*values: Any) -> Any:
-    """The smallest over all ranks of each value; see all_reduce_sum. nan if any is."""
+    """The smallest over all ranks of each value, nan if any is; otherwise like all_reduce_sum."""
     return _reduce(values, "min")
 
 
 def _reduce(values: tuple[Any, ...], operation: str) -> Any:
     if not _alone():
-        left: list[torch.Tensor] = []
-        everyones = _exchange([_packed(value, left, (list, tuple)) for value in values])
-        fold = _Fold(operation, left, _where().rank)
-        values = tuple(fold(own, list(shares)) for own, shares in zip(values, zip(*everyones)))
+        columns = zip(*_exchange(values))
+        values = tuple(_folded(operation, own, list(shares)) for own, shares in zip(values, columns))
     return values[0] if len(values) == 1 else values
 
 
-def _is_empty(share: Any) -> bool:
-    return share is None or (
-        isinstance(share, (dict, list, tuple)) and not share and not isinstance(share, _Left)
-    )
+def _folded(operation: str, own: Any, shares: list[Any]) -> Any:
+    """One value out of those of all ranks; `own` is this rank's, for its type and device."""
+    shares = [share for share in shares if not _is_nothing(share)]
+    if not shares:
+        return own
+    first = shares[0]
+    if isinstance(first, dict):
+        mine = own if isinstance(own, dict) else {}
+        keys = dict.fromkeys(key for share in shares for key in share)
+        columns = {key: [share[key] for share in shares if key in share] for key in keys}
+        return _like(own, first, {key: _folded(operation, mine.get(key), columns[key]) for key in keys})
+    if isinstance(first, (list, tuple)):
+        if len({len(share) for share in shares}) > 1:
+            raise ValueError(
+                f"ranks hold {[len(share) for share in shares]} elements: which belong together?"
+            )
+        inside = own if isinstance(own, (list, tuple)) and own else first
+        total = [_folded(operation, each, list(column)) for each, column in zip(inside, zip(*shares))]
+        return type(first)(*total) if hasattr(first, "_fields") else type(first)(total)
+    if any(isinstance(share, torch.Tensor) for share in shares):
+        return _folded_tensors(operation, own, shares)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and any(isinstance(share, (numpy.ndarray, numpy.generic)) for share in shares):
+        return _folded_arrays(operation, numpy, shares)
+    if not all(isinstance(share, numbers.Number) for share in shares):
+        names = ", ".join(sorted({type(share).__name__ for share in shares}))
+        raise TypeError(f"no {operation} over ranks of {names}")
+    total = _NUMBERS[operation](shares)
+    return bool(total) if all(isinstance(share, bool) for share in shares) else total
 
 
-class _Fold:
-    """Reduces one value of all ranks to one. It sees the same shares on every rank, so it decides alike on
-    all."""
-
-    def __init__(self, operation: str, left: list[torch.Tensor], rank: int) -> None:
-        self.operation = operation
-        self.left = left
-        self.rank = rank
-
-    def __call__(self, own: Any, shares: list[Any]) -> Any:
-        """`shares`: one for each rank, None where it has none."""
-        shares = [None if _is_empty(share) else share for share in shares]
-        present = [share for share in shares if share is not None]
-        if not present:
-            return own
-        first = present[0]
-        if isinstance(first, dict):
-            keys = {key: None for share in present for key in share}
-            total = {key: self(None, [share and share.get(key) for share in shares]) for key in keys}
-            return _like(own, first, total)
-        if isinstance(first, (list, tuple)) and not isinstance(first, _Left):
-            if len({len(share) for share in present}) > 1:
-                raise ValueError(
-                    f"ranks hold {[len(share) for share in present]} elements: cannot add up lists by element"
-                )
-            columns = range(len(first))
-            total = [self(None, [share and share[column] for share in shares]) for column in columns]
-            return type(first)(*total) if hasattr(first, "_fields") else type(first)(total)
-        return self._leaf(own, shares, present)
-
-    def _leaf(self, own: Any, shares: list[Any], present: list[Any]) -> Any:
-        if any(isinstance(share, (torch.Tensor, _Left)) for share in present):
-            return self._tensors(own, shares, present)
-        numpy = sys.modules.get("numpy")
-        if numpy is not None:
-            arrays = [share for share in present if isinstance(share, (numpy.ndarray, numpy.generic))]
-            if arrays:
-                return self._arrays(numpy, arrays, present)
-        if not all(isinstance(share, numbers.Number) for share in present):
-            names = sorted({type(share).__name__ for share in present})
-            raise TypeError(f"cannot take the {self.operation} over ranks of {', '.join(names)}")
-        if self.operation == "sum":
-            total = sum(present)
-        else:
-            undefined = [share for share in present if share != share]  # noqa: PLR0124
-            total = undefined[0] if undefined else (max if self.operation == "max" else min)(present)
-        return bool(total) if all(isinstance(share, bool) for share in present) else total
-
-    def _arrays(self, numpy: Any, arrays: list[Any], present: list[Any]) -> Any:
-        model = next((each for each in arrays if isinstance(each, numpy.ndarray)), arrays[0])
-        dtype = numpy.result_type(*arrays)
-        if any(isinstance(share, float) for share in present):
-            dtype = numpy.result_type(dtype, numpy.float16)
-        wide = {"f": numpy.float64, "c": numpy.complex128}.get(dtype.kind, numpy.int64)
-        ufunc = {"sum": numpy.add, "max": numpy.maximum, "min": numpy.minimum}[self.operation]
-        total = numpy.asarray(present[0], dtype=wide)
-        for share in present[1:]:
-            total = ufunc(total, numpy.asarray(share, dtype=wide))
-        total = numpy.asarray(total).astype(dtype)
-        return total if isinstance(model, numpy.ndarray) else total[()]
-
-    def _tensors(self, own: Any, shares: list[Any], present: list[Any]) -> torch.Tensor:
-        dtype = _common_dtype(present)
-        tensors = [share for share in present if isinstance(share, (torch.Tensor, _Left))]
-        shape = torch.broadcast_shapes(*(tuple(share.shape) for share in tensors))
-        mine = shares[self.rank]
-        local = self.left[mine.number] if isinstance(mine, _Left) else mine
-        on_cpu = all(
-            share.device.type == "cpu" if isinstance(share, torch.Tensor) else share.on_cpu
-            for share in tensors
-        )
-        device = (
-            local.device
-            if isinstance(local, torch.Tensor)
-            else torch.device("cpu")
-            if on_cpu
-            else own_device()
-        )
-        if any(isinstance(share, _Left) for share in tensors):
-            return self._by_itself(local, shape, dtype, device)
-        wide = _wide(dtype, torch.device("cpu"))
-        combine = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum}[self.operation]
-        total = torch.as_tensor(present[0]).to(wide)
-        for share in present[1:]:
-            total = combine(total, torch.as_tensor(share).to(wide))
-        return total.expand(shape).to(dtype).to(device)
-
-    def _by_itself(self, local: Any, shape: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        wide = _wide(dtype, device)
-        if local is None:
-            bounds = torch.finfo(wide) if wide.is_floating_point else torch.iinfo(torch.int64)
-            lowest, highest = (-math.inf, math.inf) if wide.is_floating_point else (bounds.min, bounds.max)
-            local = {"sum": 0, "max": lowest, "min": highest}[self.operation]
-        total = torch.as_tensor(local, device=device).to(wide).expand(shape).contiguous()
-        if isinstance(local, torch.Tensor) and total.data_ptr() == local.data_ptr():
-            total = total.clone()
-        operations = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
-        dist.all_reduce(total, op=operations[self.operation])
-        return total.to(dtype)
+def _is_nothing(share: Any) -> bool:
+    return share is None or (isinstance(share, (dict, list, tuple)) and not share)
 
 
-def _common_dtype(present: list[Any]) -> torch.dtype:
-    """What torch would make of them on one card."""
-    dtypes = [share.dtype for share in present if isinstance(share, (torch.Tensor, _Left))]
-    dtype: torch.dtype = dtypes[0]
-    for other in dtypes[1:]:
-        dtype = torch.promote_types(dtype, other)
-    if any(isinstance(share, float) for share in present) and not (
+def _extreme(shares: list[Any], of: Callable[[list[Any]], Any]) -> Any:
+    undefined = [share for share in shares if share != share]  # noqa: PLR0124 - nan is what differs from itself
+    return undefined[0] if undefined else of(shares)
+
+
+_NUMBERS: dict[str, Callable[[list[Any]], Any]] = {
+    "sum": sum,
+    "max": lambda shares: _extreme(shares, max),
+    "min": lambda shares: _extreme(shares, min),
+}
+
+
+def _folded_tensors(operation: str, own: Any, shares: list[Any]) -> torch.Tensor:
+    tensors = [share for share in shares if isinstance(share, torch.Tensor)]
+    device = own.device if isinstance(own, torch.Tensor) else tensors[0].device
+    dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+    if any(isinstance(share, float) for share in shares) and not (
         dtype.is_floating_point or dtype.is_complex
     ):
-        return torch.get_default_dtype()
-    return dtype
+        dtype = torch.get_default_dtype()
+    wide = [torch.as_tensor(share, device=device).detach().to(_wide(dtype, device)) for share in shares]
+    combine: Any = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum}[operation]
+    total: torch.Tensor = functools.reduce(combine, wide)
+    return total.to(dtype)
+
+
+def _wide(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """What to add in: exactly for integers, in double precision where the device has it."""
+    if dtype.is_complex:
+        return torch.complex128
+    if not dtype.is_floating_point:
+        return torch.int64
+    return torch.float64 if device.type in ("cpu", "cuda") else torch.float32
+
+
+def _folded_arrays(operation: str, numpy: Any, shares: list[Any]) -> Any:
+    arrays = [share for share in shares if isinstance(share, (numpy.ndarray, numpy.generic))]
+    dtype = numpy.result_type(*(share.dtype for share in arrays))
+    if any(type(share) is float for share in shares):
+        dtype = numpy.result_type(dtype, numpy.float16)
+    wide = {"f": numpy.float64, "c": numpy.complex128}.get(dtype.kind, numpy.int64)
+    combine = {"sum": numpy.add, "max": numpy.maximum, "min": numpy.minimum}[operation]
+    total = functools.reduce(combine, (numpy.asarray(share).astype(wide) for share in shares))
+    total = numpy.asarray(total).astype(dtype)
+    return total if any(isinstance(share, numpy.ndarray) for share in arrays) else total[()]
 
 
 def _like(own: Any, first: Any, items: dict[Any, Any]) -> Any:
-    """A dict of the type that this rank holds (a defaultdict keeps its factory, which need not pickle)."""
+    """A dict of the type that this rank holds: a defaultdict keeps its factory."""
     result = copy.copy(own if isinstance(own, dict) else first)
     result.clear()
-    for key, item in items.items():  # not update(): a Counter's adds up
+    for key, item in items.items():  # not update(): that of a Counter adds
         result[key] = item
     return result
 
 
-# ------------------------------------------------------------------------------- what the ranks have collected
+# -------------------------------------------------------------------------------- what the ranks collected
 
 
 def gather_in_order(*values: Any) -> Any:
@@ -1249,168 +1209,109 @@ def gather_in_order(*values: Any) -> Any:
         all_preds, all_labels = gather_in_order(all_preds, all_labels)
 
     Lists, tuples, deques and strings are joined, tensors and arrays along dimension 0; sets are united; dicts
-    are merged: lists, tensors, dicts and sets under one key are joined likewise, counts of a Counter added,
-    of anything else the later rank's stays, as if one process had gone through the data. Shares may be
-    unequal or empty: [], None, an array of no rows or without the other dimensions. Type, dtype and device
-    stay, gradients do not flow. Every rank gets everything: memory of the whole.
+    are merged: lists, tensors, dicts and sets under one key are joined likewise, a Counter's counts added, of
+    anything else the later rank's stays, as if one process had gone through the data. Shares may be unequal
+    or empty: [], None, a tensor or array of no rows or without its other dimensions. Type, dtype and device
+    stay, gradients do not flow. Every rank gets everything, and holds it in memory.
 
-    With N processes (collective): one or two all-gathers for all values together, one more for each tensor
-    that is on a card or larger than a megabyte. With one process: the values themselves.
+    With N processes (collective): one all-gather for all values together, another if they take more than half
+    a kilobyte, another if there are tensors on a card or of a megabyte. With one process: the values
+    themselves.
     """
     if not _alone():
-        left: list[torch.Tensor] = []
-        everyones = _exchange([_packed(value, left, ()) for value in values])
-        join = _Join(left)
-        values = tuple(join(own, list(shares)) for own, shares in zip(values, zip(*everyones)))
+        columns = zip(*_exchange(values))
+        values = tuple(_joined(own, list(shares)) for own, shares in zip(values, columns))
     return values[0] if len(values) == 1 else values
 
 
-class _Join:
-    """Joins one value of all ranks, in their order. Like _Fold it sees the same on every rank."""
-
-    def __init__(self, left: list[torch.Tensor]) -> None:
-        self.left = left
-
-    def __call__(self, own: Any, shares: list[Any]) -> Any:
-        """`shares`: one for each rank, None where it has none."""
-        present = [share for share in shares if share is not None]
-        if not present:
-            return own
-        first = present[0]
-        if any(isinstance(share, (torch.Tensor, _Left)) for share in present):
-            return self._tensors(own, shares)
-        if isinstance(first, dict):
-            return self._dicts(own, shares)
-        numpy = sys.modules.get("numpy")
-        if numpy is not None and any(isinstance(share, numpy.ndarray) for share in present):
-            return self._arrays(numpy, present)
-        return _concatenated(present)
-
-    def _dicts(self, own: Any, shares: list[Any]) -> Any:
-        present = [share for share in shares if share is not None]
-        merged: dict[Any, Any] = {}
-        for key in {key: None for share in present for key in share}:
-            column = [None if share is None or key not in share else share[key] for share in shares]
-            values = [value for value in column if value is not None]
-            if isinstance(present[0], Counter):
-                merged[key] = sum(values)
-            elif values and all(_is_collection(value) for value in values):
-                merged[key] = self(own.get(key) if isinstance(own, dict) else None, column)
-            else:
-                merged[key] = values[-1] if values else None
-        return _like(own, present[0], merged)
-
-    def _tensors(self, own: Any, shares: list[Any]) -> torch.Tensor:
-        parts = [share for share in shares if isinstance(share, (torch.Tensor, _Left))]
-        if any(not share.shape for share in parts):
-            raise TypeError(
-                "a tensor without dimensions cannot be joined with those of other ranks: collect it in a list"
-            )
-        device = own.device if isinstance(own, torch.Tensor) else None
-        if any(isinstance(share, _Left) for share in parts):
-            shares = self._received(own, shares, parts)
-        tensors = [share for share in shares if isinstance(share, torch.Tensor)]
-        filled = [share for share in tensors if share.numel()] or [
-            max(tensors, key=lambda share: share.dim())
-        ]
-        joined = torch.cat(filled)
-        return joined if device is None else joined.to(device)
-
-    def _received(self, own: Any, shares: list[Any], parts: list[Any]) -> list[Any]:
-        """The shares with the tensors that had to travel by themselves; small ones of other ranks go
-        along."""
-        on_cpu = all(
-            part.device.type == "cpu" if isinstance(part, torch.Tensor) else part.on_cpu for part in parts
-        )
-        device = torch.device("cpu") if on_cpu else own_device()
-        sizes = [
-            math.prod(share.shape) * torch.empty((), dtype=share.dtype).element_size()
-            if isinstance(share, (torch.Tensor, _Left))
-            else 0
-            for share in shares
-        ]
-        mine = shares[_where().rank]
-        local = self.left[mine.number] if isinstance(mine, _Left) else mine
-        raw = (
-            _bytes_of(local.to(device).contiguous())
-            if isinstance(local, torch.Tensor)
-            else torch.empty(0, dtype=torch.uint8, device=device)
-        )
-        received = _gather_bytes(raw, sizes)
-        return [
-            part.clone().view(share.dtype).view(share.shape)
-            if isinstance(share, (torch.Tensor, _Left))
-            else share
-            for part, share in zip(received, shares)
-        ]
-
-    def _arrays(self, numpy: Any, present: list[Any]) -> Any:
-        arrays = [numpy.asarray(share) for share in present]
-        if any(not array.shape for array in arrays):
-            raise TypeError(
-                "an array without dimensions cannot be joined with those of other ranks: collect it in a list"
-            )
-        return numpy.concatenate(
-            [array for array in arrays if array.size] or [max(arrays, key=lambda array: array.ndim)]
-        )
-
-
-def _is_collection(value: Any) -> bool:
-    """Whether values under one key of several ranks are parts of one thing, not one in place of the other."""
-    if isinstance(value, (list, dict, set, deque)):
-        return True
-    return bool(getattr(value, "shape", ())) and not isinstance(value, (int, float))
-
-
-def _concatenated(present: list[Any]) -> Any:
-    first = present[0]
+def _joined(own: Any, shares: list[Any]) -> Any:
+    """One value out of those of all ranks, in their order; `own` is this rank's, for its type and device."""
+    shares = [share for share in shares if share is not None]
+    if not shares:
+        return own
+    numpy = sys.modules.get("numpy")
+    tensors = [share for share in shares if isinstance(share, torch.Tensor)]
+    if tensors:
+        joined = torch.cat(_with_rows(tensors))
+        return joined.to(own.device) if isinstance(own, torch.Tensor) else joined
+    if numpy is not None and any(isinstance(share, numpy.ndarray) for share in shares):
+        return numpy.concatenate(_with_rows([numpy.asarray(share) for share in shares]))
+    first = shares[0]
+    if isinstance(first, dict):
+        return _merged(own, shares)
     if isinstance(first, (set, frozenset)):
-        return first.union(*present[1:])
+        return first.union(*shares[1:])
     if isinstance(first, (str, bytes)):
-        return first[:0].join(present)
-    if isinstance(first, (list, tuple, deque)):
-        joined = itertools.chain.from_iterable(present)
-        return deque(joined, first.maxlen) if isinstance(first, deque) else type(first)(joined)  # type: ignore[call-arg]
-    raise TypeError(f"cannot join values of type {type(first).__name__} in rank order")
+        return first[:0].join(shares)
+    if isinstance(first, deque):
+        return deque(itertools.chain.from_iterable(shares), first.maxlen)
+    if isinstance(first, (list, tuple)):
+        return type(first)(itertools.chain.from_iterable(shares))
+    raise TypeError(f"values of type {type(first).__name__} cannot be joined in rank order")
+
+
+def _with_rows(arrays: list[Any]) -> list[Any]:
+    """Those that hold anything: an empty share may lack the other dimensions, or have another dtype."""
+    if any(len(array.shape) == 0 for array in arrays):
+        raise TypeError("what has no dimensions cannot be joined in rank order: collect it in a list")
+    return [array for array in arrays if 0 not in array.shape] or [
+        max(arrays, key=lambda array: len(array.shape))
+    ]
+
+
+def _merged(own: Any, shares: list[Any]) -> Any:
+    inside = own if isinstance(own, dict) else {}
+    merged: dict[Any, Any] = {}
+    for key in dict.fromkeys(key for share in shares for key in share):
+        found = [share[key] for share in shares if key in share]
+        if isinstance(shares[0], Counter):
+            merged[key] = sum(found)
+        elif all(_is_part(each) for each in found):
+            merged[key] = _joined(inside.get(key), found)
+        else:
+            merged[key] = found[-1]
+    return _like(own, shares[0], merged)
+
+
+def _is_part(value: Any) -> bool:
+    """Whether values under one key are parts of one thing, rather than one in place of the other."""
+    return isinstance(value, (list, dict, set, deque)) or bool(getattr(value, "shape", ()))
 
 
 # ----------------------------------------------------------------------------------------------- files
 
 
 def save_checkpoint(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-    """`torch.save` by rank 0 alone, and whole or not at all: a run that is killed meanwhile leaves the old
-    file.
+    """`torch.save` by rank 0 alone, whole or not at all: a run that is killed meanwhile leaves the old file.
 
         save_checkpoint(unwrap(model).state_dict(), "best.pth")
 
     `f` and the rest are torch.save's. With N processes: rank 0 writes, the others go on at once (no
-    communication: may stand under a rank guard; put `dist.barrier()` before another rank reads it). A file
+    communication: it may stand under a rank guard; put `dist.barrier()` before another rank reads). A file
     object is written as it comes, by rank 0; an io.BytesIO, which is memory, by every rank. With one process:
-    the same file with the same bytes as torch.save. For the moment of writing it takes the room of a second
-    file.
+    the same file with the same bytes as by torch.save. While it writes, the old file and the new one both
+    take room.
     """
     if isinstance(f, io.BytesIO):
         torch.save(obj, f, *args, **kwargs)
     elif is_main_process():
         if isinstance(f, (str, os.PathLike)):
-            _save_whole(obj, os.path.realpath(os.fspath(f)), args, kwargs)
+            _save_whole(obj, Path(f).resolve(), args, kwargs)
         else:
             torch.save(obj, f, *args, **kwargs)
 
 
-def _save_whole(obj: Any, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    folder, name = os.path.split(path)
-    if not os.path.isdir(folder) or (os.path.exists(path) and not os.path.isfile(path)):
+def _save_whole(obj: Any, path: Path, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if not path.parent.is_dir() or (path.exists() and not path.is_file()):
         torch.save(obj, path, *args, **kwargs)  # /dev/null, or an error in torch's own words
         return
-    # A folder of its own, not another name: torch writes the file's name into the file.
-    scratch = tempfile.mkdtemp(prefix=f".{name}.", dir=folder)
+    # A folder of its own, not another name: torch writes the name of the file into the file.
+    scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
-        written = os.path.join(scratch, name)
-        torch.save(obj, written, *args, **kwargs)
-        if os.path.exists(path):
-            shutil.copymode(path, written)
-        os.replace(written, path)
+        torch.save(obj, scratch / path.name, *args, **kwargs)
+        if path.exists():
+            shutil.copymode(path, scratch / path.name)
+        (scratch / path.name).replace(path)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -1425,32 +1326,27 @@ class NullWriter:
     """
 
     def __getattr__(self, name: str) -> NullWriter:
-        """Any method, any attribute."""
         if name.startswith("__"):
-            raise AttributeError(name)  # what python asks for by itself must not be pretended
+            raise AttributeError(name)  # what python looks for by itself must not be pretended
         return self
 
-    def __call__(self, *args: Any, **kwargs: Any) -> NullWriter:
-        """Any call does nothing."""
+    def __call__(self, *_args: Any, **_kwargs: Any) -> NullWriter:
         return self
 
     def __getitem__(self, key: Any) -> NullWriter:
-        """Any item."""
         return self
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Forgets it."""
+        pass
 
     def __delitem__(self, key: Any) -> None:
-        """Nothing to delete."""
+        pass
 
     def __iter__(self) -> Iterator[Any]:
-        """Over nothing."""
         return iter(())
 
-    def __enter__(self) -> NullWriter:
-        """As a context it is itself."""
+    def __enter__(self) -> NullWriter:  # noqa: PYI034 - Self is newer than the pythons this runs on
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Lets errors through."""
+        pass

@@ -6,6 +6,7 @@ its own `__main__`, `sys.argv`, `sys.path[0]` and `__file__`, and its tracebacks
 
 import atexit
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -46,8 +47,8 @@ def main() -> None:
     from multicard.verify.probe import record as recording
 
     record = recording.begin(plan)
-    record.write("start", python=sys.version.split()[0])
-    atexit.register(lambda: record.write("exit"))
+    record.write("process", python=sys.version.split()[0])
+    atexit.register(leave)
     install(plan)
     monitor.start(plan)
     module = types.ModuleType("__main__")
@@ -56,7 +57,7 @@ def main() -> None:
     sys.modules["__main__"] = module
     sys.argv = [plan.script, *plan.arguments]
     sys.path[0] = os.path.dirname(plan.script)
-    record.write("begin")
+    record.write("begin", working=os.getcwd())
     try:
         code = compile(Path(plan.script).read_bytes(), plan.script, "exec", dont_inherit=True)
         exec(code, module.__dict__)  # noqa: S102
@@ -69,6 +70,21 @@ def main() -> None:
         sys.stderr.write(text)
         sys.exit(1)
     record.write("finished")
+
+
+def leave() -> None:
+    """The last thing that happens: files that the script left open are closed, then compared."""
+    from multicard.verify.probe import contents
+    from multicard.verify.probe import record as recording
+
+    record = recording.record()
+    if not record.mine:
+        return
+    if record.plan.role == "original" and record.plan.recorded:
+        sys.modules["__main__"].__dict__.clear()
+        gc.collect()
+        contents.compare_all()
+    record.write("exit")
 
 
 def ended(code: object) -> None:

@@ -7,6 +7,7 @@ not matter.  Whether the dealing was right is judged from the record, not hidden
 
 import math
 import weakref
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,6 +74,7 @@ class Pass:
 
 DEALERS: "weakref.WeakKeyDictionary[Any, Dealer]" = weakref.WeakKeyDictionary()
 PENDING: list[Pass] = []
+AFTER_TRAINING: list[Callable[[], None]] = []  # called when a pass over training data has ended
 
 
 class Course:
@@ -176,6 +178,9 @@ def made(loader: Any) -> None:
         length=None if iterable else length(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler),
         workers=loader.num_workers,
     )
+    if counterpart is not None and counterpart.trains and counterpart.rows and loader.batch_size is not None:
+        # scripts multiply by it: from here on it is the batch of all ranks together
+        loader.__dict__["batch_size"] = counterpart.rows
 
 
 def _own(dataset: Any, base_length: int | None) -> list[int] | None:
@@ -359,10 +364,52 @@ def _give(through: Pass, fetch_next: Callable[[], Any]) -> Any:
         COURSE.training_batches += 1
     PENDING.append(through)
     indices = through.batches[given] if given < len(through.batches) else []
-    recording.record().write("batch", key=dealer.key, number=through.number, at=given, indices=indices)
+    recording.record().write(
+        "batch",
+        key=dealer.key,
+        number=through.number,
+        at=given,
+        indices=indices,
+        firsts=_firsts(batch, _share_starts(through, given), len(indices)),
+    )
     if torch.is_grad_enabled() and (dealer.trains or dealer.replayed or through.number == 0):
         _turn(through, given, len(indices))
     return batch
+
+
+def _share_starts(through: Pass, at: int) -> list[int]:
+    """Where in this batch the share of each rank begins."""
+    if not through.dealer.replayed or through.dealer.counterpart is None:
+        return [0]
+    shares = through.dealer.counterpart.batches_of(through.number)
+    starts, first = [], 0
+    for share in shares[at] if at < len(shares) else []:
+        starts.append(first)
+        first += len(share)
+    return starts
+
+
+def _firsts(batch: Any, starts: list[int], rows: int) -> list[int]:
+    """Checksums of what the batch holds at these rows: the same sample must be the same everywhere."""
+    tensor = _some_tensor(batch, rows)
+    if tensor is None:
+        return []
+    return [checksum(tensor[start]) for start in starts if start < rows]
+
+
+def _some_tensor(batch: Any, rows: int) -> torch.Tensor | None:
+    if isinstance(batch, torch.Tensor):
+        fits = batch.dim() > 0 and batch.shape[0] == rows and batch.layout == torch.strided and rows > 0
+        return batch if fits else None
+    parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
+    return next((found for part in parts if (found := _some_tensor(part, rows)) is not None), None)
+
+
+def checksum(tensor: torch.Tensor) -> int:
+    flat = tensor.detach().contiguous().reshape(-1)
+    if flat.numel() == 0:
+        return 0
+    return zlib.crc32(memoryview(flat.view(torch.uint8).numpy()))
 
 
 def _perhaps_enough(through: Pass) -> None:
@@ -410,6 +457,9 @@ def _close(through: Pass, how: str) -> None:
     order = None
     if how == "cut" and dealer.base_length is not None and dealer.base_length <= WHOLE_ORDER:
         order = _the_rest(through)
+    if through.given and (dealer.trains or dealer.replayed):
+        for note in AFTER_TRAINING:
+            note()
     recording.record().write(
         "passed", key=dealer.key, number=through.number, how=how, given=through.given, order=order
     )
@@ -482,8 +532,30 @@ def _one(dataset: Any, index: Any) -> Any:
     return dataset[index]
 
 
+def _set_epoch(original: Function) -> Function:
+    def set_epoch(self: Any, epoch: int) -> None:
+        original(self, epoch)
+        recording.record().write_once("set_epoch", recording.site(), site=recording.site())
+
+    return set_epoch
+
+
+def _split(original: Function) -> Function:
+    def random_split(*args: Any, **keywords: Any) -> Any:
+        parts = original(*args, **keywords)
+        chosen = [list(part.indices)[:10_000] for part in parts]
+        result = zlib.crc32(str(chosen).encode())
+        recording.record().write("shuffled", what="random_split", site=recording.site(), result=result)
+        return parts
+
+    return random_split
+
+
 def install(plan: Plan) -> None:
     COURSE.plan = plan
+    replace(data.DistributedSampler, "set_epoch", _set_epoch)
+    replace(data, "random_split", _split)
+    data.dataset.random_split = data.random_split
     if plan.recorded:
         COURSE.replay = Replay.read(plan.recorded)
     replace(data.DataLoader, "__init__", _init)

@@ -47,10 +47,8 @@ def strip(name: str) -> str:
     return name
 
 
-def names_of(parameters: list[Tensor]) -> list[str]:
-    """The names of parameters in the largest module that holds them; searched for among all objects alive."""
-    wanted = {id(p): i for i, p in enumerate(parameters)}
-    names: list[str | None] = [None] * len(parameters)
+def roots_alive() -> list[nn.Module]:
+    """The modules of the script that are part of no other; wrappers round them do not count."""
     # the type itself is asked: asking some objects for their class makes them complain
     found = [
         thing
@@ -58,14 +56,37 @@ def names_of(parameters: list[Tensor]) -> list[str]:
         if issubclass(type(thing), nn.Module) and not issubclass(type(thing), DistributedDataParallel)
     ]
     inner = {id(child) for module in found for child in module.children()}
-    roots = [module for module in found if id(module) not in inner] or found
-    roots.sort(key=lambda module: -sum(1 for _ in module.parameters()))
-    for module in roots:
+    return [module for module in found if id(module) not in inner] or found
+
+
+def names_of(parameters: list[Tensor]) -> list[str]:
+    """The names of parameters in the largest module that holds them; searched for among all objects alive."""
+    wanted = {id(p): i for i, p in enumerate(parameters)}
+    names: list[str | None] = [None] * len(parameters)
+    for module in sorted(roots_alive(), key=lambda module: -sum(1 for _ in module.parameters())):
         for name, parameter in module.named_parameters():
             at = wanted.get(id(parameter))
             if at is not None and names[at] is None:
                 names[at] = strip(name)
     return [name or f"parameter {i}" for i, name in enumerate(names)]
+
+
+def buffers_around(parameters: list[Tensor]) -> list[tuple[str, Tensor]]:
+    """Floating-point buffers of the models that hold these parameters, in the order of the parameters."""
+    order = {id(p): i for i, p in reversed(list(enumerate(parameters)))}
+    holding: list[tuple[int, nn.Module]] = []
+    for module in roots_alive():
+        at = min((order[id(p)] for p in module.parameters() if id(p) in order), default=None)
+        if at is not None:
+            holding.append((at, module))
+    found: list[tuple[str, Tensor]] = []
+    seen: set[int] = set()
+    for _, module in sorted(holding, key=lambda pair: pair[0]):
+        for name, buffer in module.named_buffers():
+            if buffer.is_floating_point() and id(buffer) not in seen:
+                seen.add(id(buffer))
+                found.append((strip(name), buffer))
+    return found
 
 
 def since_last_step(parameters: list[Tensor]) -> dict[str, Any]:

@@ -113,9 +113,10 @@ def _save(original: Function) -> Function:
         if isinstance(f, (str, os.PathLike)):
             # torch opens a path in C++, where nobody tells
             WATCH[0].written(os.fspath(f), "open", keep=False)
-        name = os.path.abspath(os.fspath(f)) if isinstance(f, (str, os.PathLike)) else getattr(f, "name", None)
+        name = os.fspath(f) if isinstance(f, (str, os.PathLike)) else getattr(f, "name", None)
         if isinstance(name, str) and recording.record().mine:
-            recording.record().write_once("save", name, path=name, site=recording.site())
+            path = os.path.abspath(name)
+            recording.record().write_once("save", path, path=path, site=recording.site())
         return original(thing, f, *args, **keywords)
 
     return save

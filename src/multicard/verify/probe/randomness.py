@@ -7,6 +7,7 @@ it is for: of the sample, or of the row in the batch of all ranks.
 
 import contextlib
 import random
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -321,6 +322,25 @@ def _one_row(
     return tuple(one(value) if i in chosen else value for i, value in enumerate(args)), keywords
 
 
+def _told(what: str) -> Callable[[Function], Function]:
+    """Before training begins, an order drawn by one rank must be that of the others."""
+
+    def make(original: Function) -> Function:
+        def drawn(*args: Any, **keywords: Any) -> Any:
+            result = original(*args, **keywords)
+            if PHASE.key is None and recording.record().mine:
+                where = recording.site()
+                value = args[0] if result is None and args else result
+                if where and len(value) > 1:
+                    text = str(value.tolist() if hasattr(value, "tolist") else list(value))
+                    recording.record().write("shuffled", what=what, site=where, result=zlib.crc32(text.encode()))
+            return result
+
+        return drawn
+
+    return make
+
+
 def _off(original: Function) -> Function:
     def identity(input: Tensor, *_: Any, **__: Any) -> Tensor:  # noqa: A002
         return input
@@ -368,6 +388,9 @@ def install(plan: Plan) -> None:
     replace(torch, "bernoulli", _bernoulli)
     replace(torch.Tensor, "bernoulli", _bernoulli)
     replace(torch, "randperm", _randperm)
+    replace(torch, "randperm", _told("torch.randperm"))
+    for owner, name in ((random, "shuffle"), (random, "sample"), (np.random, "shuffle"), (np.random, "permutation")):
+        replace(owner, name, _told(f"{owner.__name__}.{name}"))
     replace(torch, "multinomial", _keyed)
     replace(torch.Tensor, "multinomial", _keyed)
     for name in ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_", "cauchy_", "geometric_"):

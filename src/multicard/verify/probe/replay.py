@@ -35,6 +35,11 @@ class DealtLoader:
             ]
         return self._together[number]
 
+    @property
+    def rows(self) -> int:
+        """How many samples a full batch of all ranks together had."""
+        return max((sum(map(len, shares)) for number in self.shares for shares in self.batches_of(number)), default=0)
+
     def ending_of(self, number: int) -> str:
         return self.endings.get(number, "none")
 

@@ -19,6 +19,7 @@ from torch.optim import optimizer as optimizers
 from multicard.verify.plan import Plan
 from multicard.verify.probe import loaders, modules
 from multicard.verify.probe import record as recording
+from multicard.verify.probe.loaders import checksum
 from multicard.verify.probe.patching import Function, replace
 
 DISK = 2 << 30  # bytes of tensors that a run may leave behind
@@ -31,6 +32,7 @@ class Steps:
         self.plan = plan
         self.known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.made = 0
+        self.passes = 0
         self.taken: dict[int, int] = {}
         self.losses: list[float | None] = []
         self.backward_sites: list[str] = []
@@ -67,13 +69,6 @@ STEPS: list[Steps] = []
 
 def parameters_of(optimizer: Any) -> list[Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]]
-
-
-def checksum(tensor: Tensor) -> int:
-    flat = tensor.detach().contiguous().reshape(-1)
-    if flat.numel() == 0:
-        return 0
-    return zlib.crc32(memoryview(flat.view(torch.uint8).numpy()))
 
 
 def sketch(tensors: list[Tensor | None]) -> list[list[float] | None]:
@@ -242,13 +237,15 @@ def _after(optimizer: Any, _args: Any, _keywords: Any) -> None:
 def update_against(before: list[Tensor], mine: list[Tensor], theirs: list[Tensor | None]) -> list[float]:
     """The largest difference between the two updates where the gradient is not noise, and the largest update."""
     worst, largest, at = 0.0, 0.0, -1.0
+    # a bias before a BatchNorm has no gradient but rounding, and Adam makes full steps of that
+    noise = 1e-3 * max((_number(p.grad.abs().max()) for p in mine if p.grad is not None and p.grad.numel()), default=0.0)
     for i, (old, new, other) in enumerate(zip(before, mine, theirs, strict=False)):
         if other is None or new.shape != other.shape or new.numel() == 0 or not new.is_floating_point():
             continue
         gradient = new.grad
         if gradient is None or gradient.is_sparse:
             continue
-        clear = gradient.abs() > 0.02 * gradient.abs().max()
+        clear = gradient.abs() > max(0.02 * _number(gradient.abs().max()), noise)
         if not bool(clear.any()):
             continue
         own_update, other_update = (new.detach() - old)[clear].double(), (other - old)[clear].double()
@@ -295,6 +292,24 @@ def force_start() -> None:
             if worst > 0:
                 _take_over(mine, theirs)
         recording.record().write("start", number=number, fits=fits, difference=worst)
+
+
+def note_buffers() -> None:
+    """After each pass over training data: running statistics and whatever else the models keep."""
+    steps = STEPS[0]
+    parameters = [p for optimizer in steps.known for p in parameters_of(optimizer)]
+    named = modules.buffers_around(parameters)
+    number = steps.passes
+    steps.passes += 1
+    if not named:
+        return
+    steps.keep("buffers", 0, number, [buffer.detach() for _, buffer in named])
+    theirs = steps.recorded("buffers", 0, number)
+    fields: dict[str, Any] = {}
+    if theirs is not None:
+        mine: list[Tensor | None] = [buffer.detach() for _, buffer in named]
+        fields["against"] = against(mine, theirs, [buffer for _, buffer in named])
+    recording.record().write("buffers", number=number, names=[name for name, _ in named], **fields)
 
 
 def _perhaps_finish(steps: Steps) -> None:
@@ -350,6 +365,7 @@ def _clip(original: Function) -> Function:
 
 def install(plan: Plan) -> None:
     STEPS[:] = [Steps(plan)]
+    loaders.AFTER_TRAINING.append(note_buffers)
     replace(optimizers.Optimizer, "__init__", _made)
     optimizers.register_optimizer_step_pre_hook(_before)
     optimizers.register_optimizer_step_post_hook(_after)

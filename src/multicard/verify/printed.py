@@ -1,0 +1,146 @@
+"""Numbers in lines: what two runs print is the same when lines of one shape carry the same numbers.
+
+Where the shapes agree the numbers are compared one by one, as exactly as they were printed.  A last digit may fall on
+either side of a rounding once in a while, never regularly.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?)|\b(?:nan|inf)\b")
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# a number before one of these is a duration or a speed, a number after one of those too
+UNIT = re.compile(r"\s*(?:s|sec|secs|seconds?|ms|us|mins?|minutes?|hours?|h|m|it/s|s/it|samples/s(?:ec)?|img/s|fps|秒|分钟?|小时|毫秒|MB|GB|KB|MiB|GiB)(?![a-zA-Z_])")
+NAME = re.compile(r"(?:time|elapsed|eta|took|takes|cost|duration|speed|throughput|ms/batch|s/batch|pid|port|memory|mem|date|时间|用时|耗时|速度|总耗时|剩余)[^\d]{0,12}$", re.IGNORECASE)
+MOMENT = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?|\d{8}[-_]\d{4,}(?:[-_]\d+)?")
+
+
+@dataclass(frozen=True)
+class Number:
+    text: str
+    value: float
+    unit: float  # one step in the last place printed; 0 for whole numbers
+
+
+@dataclass(frozen=True)
+class Line:
+    shape: str
+    numbers: tuple[Number, ...]
+
+
+def read(text: str) -> Line:
+    """A line taken apart; durations, dates and speeds are part of its shape and not compared."""
+    text = ESCAPES.sub("", text).strip()
+    text = MOMENT.sub("~", text)
+    shape, numbers, last = [], [], 0
+    for match in NUMBER.finditer(text):
+        shape.append(text[last : match.start()])
+        last = match.end()
+        if UNIT.match(text, match.end()) or NAME.search(text[: match.start()]):
+            shape.append("~")
+            continue
+        shape.append("#")
+        numbers.append(number(match.group()))
+    shape.append(text[last:])
+    return Line(re.sub(r"\s+", " ", "".join(shape)), tuple(numbers))
+
+
+def number(text: str) -> Number:
+    plain = text.replace(",", "")
+    mantissa, _, exponent = plain.lower().partition("e")
+    _, point, decimals = mantissa.partition(".")
+    whole = not point and not exponent
+    unit = 0.0 if whole or plain in {"nan", "inf"} else 10.0 ** (int(exponent or 0) - len(decimals))
+    return Number(text, float(plain), unit)
+
+
+def near(a: Number, b: Number) -> bool:
+    """Equal, but for rounding of long computations; not for the rounding of print."""
+    if math.isnan(a.value) or math.isnan(b.value):
+        return math.isnan(a.value) and math.isnan(b.value)
+    if a.value == b.value:
+        return True
+    if not a.unit and not b.unit:
+        return False
+    return abs(a.value - b.value) <= 3e-5 * max(abs(a.value), abs(b.value)) + 1e-12
+
+
+def one_digit_off(a: Number, b: Number) -> bool:
+    unit = max(a.unit, b.unit)
+    return unit > 0 and abs(a.value - b.value) <= 1.01 * unit
+
+
+@dataclass(frozen=True)
+class Difference:
+    shape: str
+    own: str
+    other: str
+    occurrence: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of two sequences of lines."""
+
+    numbers: int
+    lines: int
+    differences: tuple[Difference, ...]
+    missing: tuple[str, ...]  # shapes that the migrated run printed less often
+    extra: tuple[str, ...]
+
+
+def by_shape(lines: Sequence[str]) -> dict[str, list[tuple[Line, str]]]:
+    grouped: dict[str, list[tuple[Line, str]]] = {}
+    for text in lines:
+        line = read(text)
+        if line.shape.strip():
+            grouped.setdefault(line.shape, []).append((line, text.strip()))
+    return grouped
+
+
+def compare(own: Sequence[str], other: Sequence[str]) -> Comparison:
+    mine, theirs = by_shape(own), by_shape(other)
+    differences: list[Difference] = []
+    counted = lines = 0
+    missing = [shape for shape, group in mine.items() if len(theirs.get(shape, [])) < len(group)]
+    extra = [shape for shape, group in theirs.items() if len(mine.get(shape, [])) < len(group)]
+    for shape, group in mine.items():
+        pairs = list(zip(group, theirs.get(shape, []), strict=False))
+        lines += len(pairs)
+        for column in range(len(group[0][0].numbers)):
+            counted += len(pairs)
+            differences += _column(shape, column, pairs)
+    differences.sort(key=lambda difference: difference.occurrence)
+    return Comparison(counted, lines, tuple(differences), tuple(missing), tuple(extra))
+
+
+def _column(shape: str, column: int, pairs: list[tuple[tuple[Line, str], tuple[Line, str]]]) -> list[Difference]:
+    off, wrong = [], []
+    for i, ((a, text), (b, other)) in enumerate(pairs):
+        x, y = a.numbers[column], b.numbers[column]
+        if near(x, y):
+            continue
+        (off if one_digit_off(x, y) else wrong).append(Difference(shape, text, other, i))
+    allowed = max(1, len(pairs) // 8)
+    return wrong + (off if len(off) > allowed else [])
+
+
+def differing_lines(own: Sequence[str], other: Sequence[str], *, in_order: bool) -> list[str]:
+    """Where two text files differ; rows as sets unless order matters."""
+    if not in_order:
+        a, b = Counter(own), Counter(other)
+        own, other = list((a - b).elements()), list((b - a).elements())
+        own, other = sorted(own, key=_sortable), sorted(other, key=_sortable)
+    found = compare(own, other)
+    told = [f"{d.own!r}, {d.other!r} in the migrated run" for d in found.differences]
+    told += [f"missing in the migrated run: {shape!r}" for shape in found.missing]
+    told += [f"only in the migrated run: {shape!r}" for shape in found.extra]
+    return told
+
+
+def _sortable(row: str) -> tuple[str, tuple[float, ...]]:
+    line = read(row)
+    return line.shape, tuple(number.value for number in line.numbers)

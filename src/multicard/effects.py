@@ -1,0 +1,352 @@
+"""What a call leaves behind: a file, a folder, a line on the screen, a picture, a deletion; and what it reads.
+
+Code that runs once on one card runs once on every card after migration, so whoever keeps effects to rank 0 must know
+them all, under every name that the libraries give them.  The tables are here and nowhere else.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from multicard.facts import Facts
+from multicard.source import Module
+from multicard.values import Const, Data, Func, Lib, Method, Obj
+
+What = Literal["write", "delete", "folder", "open", "command", "show", "draw", "send", "read", "writer"]
+
+_PATH_OF: dict[What, dict[str, int]] = {
+    "write": {
+        "numpy.save": 0,
+        "numpy.savez": 0,
+        "numpy.savez_compressed": 0,
+        "numpy.savetxt": 0,
+        "cv2.imwrite": 0,
+        "imageio.imwrite": 0,
+        "imageio.imsave": 0,
+        "imageio.mimsave": 0,
+        "imageio.mimwrite": 0,
+        "imageio.v2.imwrite": 0,
+        "imageio.v2.mimsave": 0,
+        "imageio.v3.imwrite": 0,
+        "matplotlib.pyplot.savefig": 0,
+        "matplotlib.pyplot.imsave": 0,
+        "matplotlib.image.imsave": 0,
+        "torchvision.utils.save_image": 1,
+        "torchvision.io.write_png": 1,
+        "torchvision.io.write_jpeg": 1,
+        "torchvision.io.write_video": 0,
+        "torchaudio.save": 0,
+        "soundfile.write": 0,
+        "scipy.io.savemat": 0,
+        "scipy.io.wavfile.write": 0,
+        "scipy.sparse.save_npz": 0,
+        "skimage.io.imsave": 0,
+        "joblib.dump": 1,
+        "safetensors.torch.save_file": 1,
+        "safetensors.torch.save_model": 1,
+        "shutil.copy": 1,
+        "shutil.copy2": 1,
+        "shutil.copyfile": 1,
+        "shutil.copytree": 1,
+        "shutil.move": 1,
+        "shutil.make_archive": 0,
+        "os.rename": 1,
+        "os.replace": 1,
+        "os.symlink": 1,
+        "os.link": 1,
+        "urllib.request.urlretrieve": 1,
+        "wget.download": 1,
+        "gdown.download": 1,
+    },
+    "delete": {
+        "os.remove": 0,
+        "os.unlink": 0,
+        "os.rmdir": 0,
+        "os.removedirs": 0,
+        "shutil.rmtree": 0,
+    },
+    "folder": {"os.makedirs": 0, "os.mkdir": 0},
+    "open": {
+        "builtins.open": 0,
+        "io.open": 0,
+        "codecs.open": 0,
+        "gzip.open": 0,
+        "bz2.open": 0,
+        "lzma.open": 0,
+    },
+    "command": {
+        "os.system": 0,
+        "os.popen": 0,
+        "subprocess.run": 0,
+        "subprocess.call": 0,
+        "subprocess.check_call": 0,
+        "subprocess.Popen": 0,
+    },
+    "show": {"matplotlib.pyplot.show": -1, "cv2.imshow": -1, "cv2.waitKey": -1},
+    "send": {
+        "wandb.log": -1,
+        "wandb.save": -1,
+        "wandb.watch": -1,
+        "wandb.finish": -1,
+        "wandb.alert": -1,
+        "mlflow.log_metric": -1,
+        "mlflow.log_metrics": -1,
+        "mlflow.log_param": -1,
+        "mlflow.log_params": -1,
+        "mlflow.log_artifact": -1,
+        "mlflow.log_artifacts": -1,
+        "mlflow.log_figure": -1,
+        "mlflow.set_experiment": -1,
+        "mlflow.set_tag": -1,
+        "mlflow.set_tags": -1,
+        "mlflow.set_tracking_uri": -1,
+        "mlflow.end_run": -1,
+        "mlflow.pytorch.log_model": -1,
+        "tensorboard_logger.configure": -1,
+        "tensorboard_logger.log_value": -1,
+    },
+    "read": {
+        "numpy.load": 0,
+        "numpy.loadtxt": 0,
+        "numpy.genfromtxt": 0,
+        "numpy.fromfile": 0,
+        "numpy.memmap": 0,
+        "pandas.read_csv": 0,
+        "pandas.read_json": 0,
+        "pandas.read_pickle": 0,
+        "pandas.read_parquet": 0,
+        "pandas.read_excel": 0,
+        "cv2.imread": 0,
+        "PIL.Image.open": 0,
+        "matplotlib.pyplot.imread": 0,
+        "joblib.load": 0,
+        "torch.load": 0,
+        "scipy.io.loadmat": 0,
+        "os.listdir": 0,
+        "glob.glob": 0,
+        "torchaudio.load": 0,
+        "safetensors.torch.load_file": 0,
+    },
+    "writer": {
+        "torch.utils.tensorboard.SummaryWriter": -1,
+        "tensorboardX.SummaryWriter": -1,
+        "tensorboard_logger.Logger": -1,
+        "visdom.Visdom": -1,
+        "wandb.init": -1,
+        "neptune.init_run": -1,
+        "neptune.init": -1,
+        "comet_ml.Experiment": -1,
+        "comet_ml.start": -1,
+        "aim.Run": -1,
+        "clearml.Task.init": -1,
+        "swanlab.init": -1,
+        "h5py.File": 0,
+    },
+}
+_KINDS = {name: (what, path) for what, names in _PATH_OF.items() for name, path in names.items()}
+_METHODS: dict[str, tuple[What, int]] = {
+    **dict.fromkeys(
+        (
+            "to_csv", "to_excel", "to_json", "to_pickle", "to_parquet", "to_feather", "to_html", "to_hdf", "to_latex",
+            "savefig", "tofile", "write_html", "write_image", "save_pretrained", "save_model", "write_video",
+        ),
+        ("write", 0),
+    ),
+    "write_text": ("write", -1),
+    "write_bytes": ("write", -1),
+    "unlink": ("delete", -1),
+    "rmdir": ("delete", -1),
+    "touch": ("write", -1),
+    "mkdir": ("folder", -1),
+    "iterdir": ("read", -1),
+    "read_text": ("read", -1),
+    "read_bytes": ("read", -1),
+}  # fmt: skip
+SCREEN = frozenset({"plot", "scatter", "hist", "bar", "imshow"})
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """What one call does, and the expression that says where."""
+
+    what: What
+    name: str
+    """The qualified name of the function, or of the method after its owner."""
+    module: Module
+    call: ast.Call
+    path: ast.expr | None
+
+
+def names_of(facts: Facts, call: ast.Call) -> frozenset[str]:
+    """What a call may call: qualified names; a method after the name of its owner, or after a dot."""
+    found = set()
+    for value in facts.values(call.func):
+        match value:
+            case Lib(name=name):
+                found.add(name)
+            case Method(owner=Obj() as owner, name=name):
+                found.add(f"{owner.name if owner.kind != 'file' else 'builtins.open'}.{name}")
+            case Method(name=name):
+                found.add(f".{name}")
+            case Func() as function:
+                found.add(f"local:{getattr(function.node, 'name', 'lambda')}")
+            case Data() if isinstance(call.func, ast.Attribute):
+                found.add(f".{call.func.attr}")
+            case Obj(cls=None, kind="lib", name=name):
+                found.add(name)
+            case _:
+                found.add("?")
+    if not found and isinstance(call.func, ast.Attribute):
+        found.add(f".{call.func.attr}")
+    return frozenset(found)
+
+
+def effect_of(facts: Facts, module: Module, call: ast.Call) -> Effect | None:
+    """What a call leaves behind, if anything is known of it."""
+    names = names_of(facts, call)
+    if any(name.startswith("local:") for name in names):
+        return None
+    for name in sorted(names):
+        if name in _KINDS:
+            what, position = _KINDS[name]
+            return Effect(what, name, module, call, _argument(call, position))
+        if name.startswith("matplotlib.pyplot."):
+            tail = name.removeprefix("matplotlib.pyplot.").partition(".")[2]
+            if not tail:
+                return Effect("draw", name, module, call, None)
+        method = _method(facts, name, call)
+        if method is not None:
+            what, position = method
+            path = _argument(call, position) if position >= 0 else _owner(call)
+            if what == "write" and position >= 0 and path is None and not call.keywords:
+                return None  # `df.to_csv()` gives the text back
+            return Effect(what, name, module, call, path)
+    return None
+
+
+def _method(facts: Facts, name: str, call: ast.Call) -> tuple[What, int] | None:
+    owner, _, tail = name.rpartition(".")
+    if not isinstance(call.func, ast.Attribute) or owner.startswith(("os", "shutil", "torch.", "sys")):
+        return None
+    if tail in _METHODS:
+        return _METHODS[tail]
+    values = facts.values(call.func.value)
+    plain = all(
+        isinstance(value, Data) or (isinstance(value, Obj) and value.kind == "lib") for value in values
+    )
+    if tail == "save" and plain and (call.args or call.keywords) and "wandb" not in owner:
+        return "write", 0
+    if tail == "open" and (owner.startswith("pathlib") or _literal_mode(call, 0)):
+        return "open", -1
+    if tail in {"rename", "replace"} and owner.startswith("pathlib"):
+        return "write", 0
+    if tail == "glob" and owner.startswith("pathlib"):
+        return "read", -1
+    if owner.startswith(("wandb.init", "neptune.", "comet_ml.")) or owner == "mlflow":
+        return "send", -1
+    return None
+
+
+def _literal_mode(call: ast.Call, position: int) -> bool:
+    mode = _argument(call, position)
+    return (
+        isinstance(mode, ast.Constant) and isinstance(mode.value, str) and set(mode.value) <= set("rwaxbt+")
+    )
+
+
+def _argument(call: ast.Call, position: int) -> ast.expr | None:
+    if 0 <= position < len(call.args) and not any(
+        isinstance(a, ast.Starred) for a in call.args[: position + 1]
+    ):
+        return call.args[position]
+    if position < 0:
+        return None
+    named = {keyword.arg: keyword.value for keyword in call.keywords}
+    for name in (
+        "file",
+        "path",
+        "filename",
+        "f",
+        "fname",
+        "fp",
+        "dst",
+        "name",
+        "path_or_buf",
+        "excel_writer",
+    ):
+        if name in named:
+            return named[name]
+    return None
+
+
+def _owner(call: ast.Call) -> ast.expr | None:
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
+def mode_of(facts: Facts, effect: Effect) -> tuple[ast.expr | None, str | None]:
+    """The mode that a file is opened in: its expression, and its text where it is known."""
+    position = 0 if effect.path is _owner(effect.call) else 1
+    given = next((keyword.value for keyword in effect.call.keywords if keyword.arg == "mode"), None)
+    if given is None and position < len(effect.call.args):
+        given = effect.call.args[position]
+    if given is None:
+        return None, "r"
+    if isinstance(given, ast.Constant):
+        return given, given.value if isinstance(given.value, str) else None
+    known = {value.value if isinstance(value, Const) else None for value in facts.values(given)}
+    only = known.pop() if len(known) == 1 else None
+    return given, only if isinstance(only, str) else None
+
+
+def writes_to(mode: str) -> bool:
+    """Whether a mode of `open` writes."""
+    return bool(set(mode) & set("wax+"))
+
+
+def all_effects(facts: Facts) -> tuple[Effect, ...]:
+    """The effects of every call in the program that can run, module by module in the order of the source."""
+    found = facts.memo.get("effects")
+    if found is None:
+        found = tuple(
+            effect
+            for module in facts.modules
+            for call in calls_in(facts, module)
+            if (effect := effect_of(facts, module, call)) is not None
+        )
+        facts.memo["effects"] = found
+    assert isinstance(found, tuple)
+    return found
+
+
+def calls_in(facts: Facts, module: Module) -> tuple[ast.Call, ...]:
+    """The calls of a module in the order of the source, without a local module's own `__main__` part."""
+    memo = facts.memo.setdefault("calls", {})
+    assert isinstance(memo, dict)
+    found = memo.get(module)
+    if found is None:
+        calls = [node for node in running_nodes(facts, module) if isinstance(node, ast.Call)]
+        found = tuple(sorted(calls, key=lambda node: (node.lineno, node.col_offset)))
+        memo[module] = found
+    assert isinstance(found, tuple)
+    return found
+
+
+def running_nodes(facts: Facts, module: Module) -> Iterator[ast.AST]:
+    """Every node of a module that this program may run."""
+    stack: list[ast.AST] = [module.tree]
+    while stack:
+        node = stack.pop()
+        yield node
+        for child in ast.iter_child_nodes(node):
+            if module is facts.program.entry or not _is_main(child):
+                stack.append(child)
+
+
+def _is_main(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Compare)
+        and isinstance(node.test.left, ast.Name)
+        and node.test.left.id == "__name__"
+    )

@@ -1,0 +1,421 @@
+"""Which code rank 0 runs alone, and which may be left to it without harm.
+
+A statement under `if rank == 0:` must hide no collective (the other ranks never come), bind no name that later code
+needs, change no object that lives on, and draw no random number before the ranks part.  Every rule that puts
+something under a guard asks here.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from multicard.edits import Edit, guard, wrap
+from multicard.effects import calls_in
+from multicard.facts import Facts, FunctionNode
+from multicard.interpret import Event
+from multicard.messages import Text
+from multicard.plan import Finding, Kind
+from multicard.source import Module
+from multicard.values import Class, Func, Lib, Obj, Values
+
+MUTATORS = frozenset({
+    "append", "appendleft", "extend", "insert", "add", "update", "pop", "popleft", "popitem", "remove", "clear",
+    "discard", "setdefault", "sort", "reverse", "put", "load_state_dict", "requires_grad_", "fill_", "zero_", "copy_",
+})  # fmt: skip
+_VIEWS = frozenset({
+    "view", "reshape", "numpy", "detach", "squeeze", "unsqueeze", "permute", "transpose", "cpu", "to", "flatten", "get",
+    "items", "values", "t",
+})  # fmt: skip
+_RANK = re.compile(
+    r"\b(\w*rank|is_main_process|is_master|is_main|is_rank_?(0|zero)|main_process|get_rank|master_process)\b",
+    re.IGNORECASE,
+)
+
+
+# --- what runs where ----------------------------------------------------------------------------------------------
+
+
+def guarded(facts: Facts, module: Module, node: ast.AST) -> bool:
+    """Whether the user keeps a node to one rank already."""
+    inner = node
+    for outer in facts.ancestors(module, node):
+        match outer:
+            case ast.If(test=test, body=body) if inner in body and _RANK.search(module.text(test)):
+                return True
+            case ast.IfExp(test=test, body=body) if inner is body and _RANK.search(module.text(test)):
+                return True
+            case ast.With(items=items) if inner not in items and any(
+                "main_process_first" in module.text(item.context_expr) for item in items
+            ):
+                return True
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                return False
+            case _:
+                inner = outer
+    return False
+
+
+def under(facts: Facts) -> dict[ast.AST, list[Event]]:
+    """The events at a call and everywhere below it."""
+    found = facts.memo.get("under")
+    if found is None:
+        index: dict[ast.AST, list[Event]] = {}
+        for event in facts.run.events:
+            for node in {event.node, *event.calls}:
+                index.setdefault(node, []).append(event)
+        facts.memo["under"] = found = index
+    assert isinstance(found, dict)
+    return found
+
+
+def below(facts: Facts, *roots: ast.AST) -> Iterator[Event]:
+    """The events at some nodes, inside them, and in what they call."""
+    index = under(facts)
+    seen: set[int] = set()
+    for root in roots:
+        for node in ast.walk(root):
+            for event in index.get(node, ()):
+                if event.order not in seen:
+                    seen.add(event.order)
+                    yield event
+
+
+def reached(facts: Facts, *roots: ast.AST) -> frozenset[FunctionNode]:
+    """The functions of the program that some nodes may call, at any distance."""
+    found: set[FunctionNode] = set()
+    waiting = list(roots)
+    while waiting:
+        for node in ast.walk(waiting.pop()):
+            if isinstance(node, ast.Call):
+                for function in functions_of(facts, node):
+                    if function not in found:
+                        found.add(function)
+                        waiting.append(function)
+    return frozenset(found)
+
+
+def functions_of(facts: Facts, call: ast.Call) -> list[FunctionNode]:
+    """The functions of the program that a call may run, constructors included."""
+    found: list[FunctionNode] = []
+    for value in facts.values(call.func):
+        match value:
+            case Func(node=node):
+                found.append(node)
+            case Obj(cls=cls) if cls is not None:
+                wanted = ("forward",) if value.kind in {"model", "wrapped"} else ("__call__",)
+                found += _methods(cls.names, wanted)
+            case Class(names=names):
+                found += _methods(names, ("__init__",))
+            case _:
+                pass
+    return found
+
+
+def _methods(names: dict[str, Values], wanted: Sequence[str]) -> list[FunctionNode]:
+    return [value.node for name in wanted for value in names.get(name, ()) if isinstance(value, Func)]
+
+
+def callers(facts: Facts) -> dict[ast.AST, list[tuple[Module, ast.Call]]]:
+    """The calls that may run each function of the program."""
+    found = facts.memo.get("callers")
+    if found is None:
+        index: dict[ast.AST, list[tuple[Module, ast.Call]]] = {}
+        for module in facts.modules:
+            for call in calls_in(facts, module):
+                for function in functions_of(facts, call):
+                    index.setdefault(function, []).append((module, call))
+        facts.memo["callers"] = found = index
+    assert isinstance(found, dict)
+    return found
+
+
+def training_begins(facts: Facts) -> int:
+    """The order of the first event of training: before it all ranks must draw alike."""
+    return min((event.order for event in facts.backwards), default=len(facts.run.events))
+
+
+def in_batches(facts: Facts, event: Event) -> str:
+    """Why the ranks may come here a different number of times, or nothing."""
+    for loop in event.loops:
+        if loop.loaders and (loop.node, loop.calls) not in facts.training_frames:
+            return "it stands in a loop over batches, of which ranks may have different numbers"
+    if event.tainted and facts.trains(event):
+        return "it stands in a branch that each rank takes by its own batch"
+    return ""
+
+
+def per_sample(facts: Facts, module: Module, node: ast.AST) -> bool:
+    """Whether code belongs to a data set's access to one sample, which runs in worker processes."""
+    names = {"__getitem__", "__iter__", "__getitems__"}
+    inner: ast.AST = node
+    for outer in facts.ancestors(module, node):
+        if isinstance(outer, ast.ClassDef) and isinstance(inner, ast.FunctionDef):
+            return inner.name in names or (inner.name in _called_per_sample(outer))
+        if not isinstance(inner, ast.FunctionDef) or isinstance(outer, ast.ClassDef):
+            inner = outer
+        else:
+            inner = outer
+    return False
+
+
+def _called_per_sample(cls: ast.ClassDef) -> frozenset[str]:
+    """Methods that `__getitem__` calls on self."""
+    for item in cls.body:
+        if isinstance(item, ast.FunctionDef) and item.name == "__getitem__":
+            return frozenset(
+                node.func.attr
+                for node in ast.walk(item)
+                if isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id == "self"
+            )
+    return frozenset()
+
+
+# --- what may be left to rank 0 -----------------------------------------------------------------------------------
+
+
+def hides(facts: Facts, module: Module, statement: ast.stmt) -> str:
+    """Why a statement must run on every rank, or nothing."""
+    for node in ast.walk(statement):
+        match node:
+            case ast.NamedExpr() | ast.Yield() | ast.YieldFrom() | ast.Await():
+                return "it binds a name or gives control away"
+            case ast.Call(func=ast.Attribute(attr=attr)) if attr in MUTATORS and _mutates(facts, node):
+                return f"`{attr}` in it changes an object that lives on"
+            case _:
+                pass
+    for function in reached(facts, statement):
+        why = changes(facts, function)
+        if why:
+            return f"it calls a function that {why}"
+    for event in below(facts, statement):
+        if (
+            event.kind == "forward"
+            and is_wrapped(event.subject)
+            and event.node not in set(ast.walk(statement))
+        ):
+            return "the wrapped model is called in it, which all ranks must do together"
+        if event.kind in {"next", "iterate"} and not event.dead and event.order < training_begins(facts):
+            return "it takes a batch, and with it a random number that all ranks must draw alike"
+        if draws_in_common(facts, event):
+            return "it draws random numbers while all ranks must draw alike"
+    return ""
+
+
+def is_wrapped(subject: object) -> bool:
+    """Whether a value is a model inside DDP."""
+    return isinstance(subject, Obj) and subject.kind == "wrapped"
+
+
+def draws_in_common(facts: Facts, event: Event) -> bool:
+    """Whether an event draws random numbers that must be equal on all ranks, as before training."""
+    if event.dead or event.order >= training_begins(facts) or event.inside:
+        return False
+    return event.kind == "call" and _draws(event.name)
+
+
+def _draws(name: str) -> bool:
+    return name.startswith(("numpy.random.", "random.")) or (
+        name.startswith("torch.")
+        and name.rpartition(".")[2]
+        in {"rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "normal", "random_split"}
+    )
+
+
+def _mutates(facts: Facts, call: ast.Call) -> bool:
+    """Whether the owner of a mutating method is something of the program, not of a library."""
+    assert isinstance(call.func, ast.Attribute)
+    return not all(
+        isinstance(value, Obj) and value.kind in {"lib", "file", "writer", "iter"}
+        for value in facts.values(call.func.value)
+    )
+
+
+def changes(facts: Facts, function: FunctionNode) -> str:
+    """What a function, followed alone, changes that lives on after it; nothing if it changes nothing."""
+    memo = facts.memo.setdefault("changes", {})
+    assert isinstance(memo, dict)
+    found = memo.get(function)
+    if found is None:
+        memo[function] = ""
+        found = memo[function] = _changes(facts, function)
+    assert isinstance(found, str)
+    return found
+
+
+def _changes(facts: Facts, function: FunctionNode) -> str:
+    own = _own_names(function)
+    for node in ast.walk(function):
+        match node:
+            case ast.Global(names=names):
+                return f"sets the global `{names[0]}`"
+            case ast.Yield() | ast.YieldFrom():
+                return "yields"
+            case ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(ctx=ast.Store() | ast.Del()):
+                if not _fresh(facts, node.value, own, function):
+                    return f"sets `{ast.unparse(node)}`, which lives on"
+            case ast.AugAssign(target=ast.Name(id=name)) if name not in own:
+                return f"changes `{name}`, which lives on"
+            case ast.Call(func=ast.Attribute(value=base, attr=attr)) if attr in MUTATORS:
+                if not _fresh(facts, base, own, function) and _mutates(facts, node):
+                    return f"changes `{ast.unparse(base)}`, which lives on"
+            case ast.Call(func=ast.Name(id="setattr" | "exec" | "delattr")):
+                return "sets attributes by name"
+            case _:
+                pass
+    return ""
+
+
+def _own_names(function: FunctionNode) -> dict[str, list[ast.expr | None]]:
+    """Names that a function binds itself, and to what; parameters are not among them."""
+    found: dict[str, list[ast.expr | None]] = {}
+
+    def bind(target: ast.expr, value: ast.expr | None) -> None:
+        match target:
+            case ast.Name(id=name):
+                found.setdefault(name, []).append(value)
+            case ast.Tuple(elts=elements) | ast.List(elts=elements):
+                values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+                for index, element in enumerate(elements):
+                    bind(element, values[index] if len(values) == len(elements) else value)
+            case ast.Starred(value=inner):
+                bind(inner, value)
+            case _:
+                pass
+
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    bind(target, value)
+            case ast.AnnAssign(target=target, value=value) | ast.NamedExpr(target=target, value=value):
+                bind(target, value)
+            case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
+                bind(target, value)
+            case ast.withitem(optional_vars=ast.expr() as target, context_expr=value):
+                bind(target, value)
+            case ast.FunctionDef(name=name) if node is not function:
+                found.setdefault(name, []).append(None)
+            case _:
+                pass
+    parameters = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+    return {name: values for name, values in found.items() if name not in parameters}
+
+
+def _fresh(
+    facts: Facts,
+    node: ast.expr,
+    own: dict[str, list[ast.expr | None]],
+    function: FunctionNode,
+    depth: int = 0,
+) -> bool:
+    """Whether an expression is something that the function made itself."""
+    if depth > 8:
+        return False
+    match node:
+        case ast.Name(id=name) if name in own:
+            return all(value is None or _fresh(facts, value, own, function, depth + 1) for value in own[name])
+        case ast.Name():
+            return False
+        case ast.Attribute(value=base) | ast.Subscript(value=base) | ast.Starred(value=base):
+            return _fresh(facts, base, own, function, depth + 1)
+        case ast.Call(func=ast.Attribute(value=base, attr=attr)) if attr in _VIEWS:
+            return _fresh(facts, base, own, function, depth + 1) or _is_library(facts, base)
+        case ast.Call(func=ast.Name(id="zip" | "enumerate" | "reversed" | "iter" | "next"), args=args):
+            return all(
+                _fresh(facts, argument, own, function, depth + 1) or _gives_batches(facts, argument)
+                for argument in args
+            )
+        case ast.IfExp(body=first, orelse=second):
+            return _fresh(facts, first, own, function, depth + 1) and _fresh(
+                facts, second, own, function, depth + 1
+            )
+        case _:
+            return True
+
+
+def _is_library(facts: Facts, node: ast.expr) -> bool:
+    return any(isinstance(value, Lib) for value in facts.values(node))
+
+
+def _gives_batches(facts: Facts, node: ast.expr) -> bool:
+    values = facts.values(node)
+    return bool(values) and all(
+        isinstance(value, Obj) and value.kind in {"loader", "dataset", "iter"} for value in values
+    )
+
+
+# --- work that is left to rank 0 ----------------------------------------------------------------------------------
+
+
+def rank_0_only(facts: Facts, event: Event) -> bool:
+    """Whether an event happens only on rank 0 after migration: under a call that `main_process_work` guards."""
+    kept = facts.memo.get("kept")
+    if kept is None:
+        from multicard.rules.main_process_work import kept_calls
+
+        kept = facts.memo["kept"] = frozenset(kept_calls(facts))
+    assert isinstance(kept, frozenset)
+    return any(call in kept for call in (event.node, *event.calls))
+
+
+def only_in(facts: Facts, module: Module, node: ast.AST, calls: Iterable[ast.AST]) -> bool:
+    """Whether a node runs only under some calls: its function, and those that call it, are reached no other way."""
+    wanted = set(calls)
+    if not wanted:
+        return False
+    return _only_in(facts, module, node, wanted, set())
+
+
+def _only_in(facts: Facts, module: Module, node: ast.AST, wanted: set[ast.AST], seen: set[ast.AST]) -> bool:
+    if any(outer in wanted for outer in (node, *facts.ancestors(module, node))):
+        return True
+    function = facts.function(module, node)
+    if function is None or function in seen:
+        return function is not None
+    ways = callers(facts).get(function, [])
+    return bool(ways) and all(_only_in(facts, place, call, wanted, seen | {function}) for place, call in ways)
+
+
+# --- making guards ------------------------------------------------------------------------------------------------
+
+
+def statement_of(facts: Facts, module: Module, call: ast.Call) -> ast.Expr | None:
+    """The statement that is this call and nothing else."""
+    parent = facts.parents(module).get(call)
+    return parent if isinstance(parent, ast.Expr) else None
+
+
+def neighbours(module: Module, statements: Iterable[ast.stmt]) -> Iterator[list[ast.stmt]]:
+    """Statements in runs that stand next to each other in one suite, in the order of the source."""
+    run: list[ast.stmt] = []
+    for statement in sorted(set(statements), key=lambda item: (item.lineno, item.col_offset)):
+        suite = module.suites[statement][1]
+        if run and module.suites[run[-1]][1] is suite and suite.index(statement) == suite.index(run[-1]) + 1:
+            run.append(statement)
+        else:
+            if run:
+                yield run
+            run = [statement]
+    if run:
+        yield run
+
+
+def keep_to_rank_0(facts: Facts, code: str, module: Module, statements: list[ast.stmt], why: Text) -> Finding:
+    """One finding that puts neighbouring statements under `if rank == 0:`; left where no such line can stand."""
+    edits = guard(module, statements, "if «rank 0»:")
+    site = facts.site(module, statements[0])
+    if edits is None:
+        return Finding(code, site, why, (), UNDER_A_GUARD, Kind.LEFT)
+    return Finding(code, site, why, edits)
+
+
+UNDER_A_GUARD = Text("put it under `if rank == 0:`", "请放到 `if rank == 0:` 之下")
+
+
+def path_or_devnull(module: Module, path: ast.expr) -> tuple[Edit, ...]:
+    """`path` becomes `path if rank == 0 else os.devnull`."""
+    opened, closed = ("(", ")") if isinstance(path, ast.IfExp | ast.Lambda) else ("", "")
+    return wrap(module, path, opened, f"{closed} if «rank 0» else «os».devnull")

@@ -7,11 +7,15 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from multicard.interpret import Event, Frame, Interpreter, Loop, Wrap
 from multicard.program import Program
 from multicard.source import Module, Site
 from multicard.values import NOTHING, Const, Data, Obj, Values, data_of
+
+if TYPE_CHECKING:
+    from multicard.dealing import Dealing
 
 FrameKey = tuple[ast.AST, tuple[ast.AST, ...]]
 """A loop on one way of getting there: its node and the calls that led to it."""
@@ -50,6 +54,21 @@ class Facts:
     unwrapped: tuple[tuple[Obj, str, Wrap | None], ...] = ()
     """Trained models that no wrapper can serve, why, and a statement after which they stand complete."""
     memo: dict[str, object] = field(default_factory=dict)
+
+    @cached_property
+    def dealing(self) -> "Dealing":
+        """Which loaders are dealt out, and which loops walk through shares."""
+        from multicard.dealing import deal  # noqa: PLC0415  # it reads facts itself
+
+        return deal(self)
+
+    def dealt(self, loader: Obj) -> bool:
+        """Whether a loader gives each rank a share."""
+        return loader in self.train_loaders or loader in self.dealing.dealt
+
+    def understood(self, loop: ast.AST) -> bool:
+        """Whether a loop walks through shares that are put together after it."""
+        return self.dealing.understood(loop)
 
     # --- events ----------------------------------------------------------------------------------------------
 
@@ -206,11 +225,6 @@ class Facts:
             )
         )
 
-    def wrapper_options(self, models: list[Obj]) -> list[str]:
-        """Arguments that DDP needs for these models."""
-        del models
-        return []
-
     # --- the tree --------------------------------------------------------------------------------------------
 
     def parents(self, module: Module) -> dict[ast.AST, ast.AST]:
@@ -296,7 +310,12 @@ class Facts:
             names: set[str] = set()
             for node in ast.walk(module.tree):
                 match node:
-                    case ast.Name(id=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+                    case (
+                        ast.Name(id=name)
+                        | ast.FunctionDef(name=name)
+                        | ast.ClassDef(name=name)
+                        | ast.arg(arg=name)
+                    ):
                         names.add(name)
                     case ast.alias():
                         names.add(node.asname or node.name.partition(".")[0])
@@ -345,12 +364,16 @@ def _bound(tree: ast.AST) -> Iterator[str]:
 def _over_words(loop: Loop) -> bool:
     """Whether a loop runs over a few strings: phases, not epochs."""
     items = [value for value in loop.over if isinstance(value, Obj) and value.items is not None]
-    return bool(items) and all(
-        isinstance(inner, Const) and isinstance(inner.value, str)
-        for value in items
-        for item in value.items or ()
-        for inner in item
-    ) and all(value.items for value in items)
+    return (
+        bool(items)
+        and all(
+            isinstance(inner, Const) and isinstance(inner.value, str)
+            for value in items
+            for item in value.items or ()
+            for inner in item
+        )
+        and all(value.items for value in items)
+    )
 
 
 def _line(obj: Obj) -> int:

@@ -43,7 +43,7 @@ OFTEN = 40
 CONTAINERS = frozenset({"list", "tuple", "dict", "set", "iter"})
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Loop:
     """A loop while its body is followed."""
 
@@ -55,7 +55,7 @@ class Loop:
     exits: list[dict[str, Values]] = field(default_factory=list)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Event:
     """Something that happened, and round it the loops, the calls and the grad mode."""
 
@@ -81,7 +81,7 @@ class Event:
         return tuple(loop.node for loop in self.loops)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Frame:
     """A scope while its code is followed."""
 
@@ -242,7 +242,9 @@ class Interpreter:
         found = self.born.get(key)
         if found is None or (found.cls is not cls and cls is not None):
             site = Site(module or self.frame.module, node) if isinstance(node, ast.expr | ast.stmt) else None
-            found = Obj(kind, name, site, cls, call=node if isinstance(node, ast.Call) else None, by=tuple(self.calls))
+            found = Obj(
+                kind, name, site, cls, call=node if isinstance(node, ast.Call) else None, by=tuple(self.calls)
+            )
             self.born[key] = found
         return found
 
@@ -270,6 +272,8 @@ class Interpreter:
             elif isinstance(value, Obj) and value.kind == "wrapped":
                 changed = join(changed, one(value))
         if changed:
+            for value in changed:
+                self.record("wrap", "", wrap.target, value)
             self.store(wrap.target, changed | frozenset(v for v in values if v == Const(None)), strong=True)
 
     def wrapper(self, model: Obj, name: str = "DDP") -> Obj:
@@ -285,7 +289,9 @@ class Interpreter:
         return not (isinstance(node.value, ast.Call) and self._exits(node.value))
 
     def _exits(self, call: ast.Call) -> bool:
-        return any(isinstance(value, Lib) and value.name in libraries.EXITS for value in self.seen.get(call.func, ()))
+        return any(
+            isinstance(value, Lib) and value.name in libraries.EXITS for value in self.seen.get(call.func, ())
+        )
 
     def exec_Assign(self, node: ast.Assign) -> bool:
         values = self.eval(node.value)
@@ -450,7 +456,9 @@ class Interpreter:
     def narrow(self, test: ast.expr) -> None:
         """`if x is not None:` leaves None out of x in the body."""
         match test:
-            case ast.Compare(left=ast.Name(id=name), ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+            case ast.Compare(
+                left=ast.Name(id=name), ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]
+            ):
                 pass
             case ast.Name(id=name):
                 pass
@@ -496,7 +504,10 @@ class Interpreter:
         for item in value.items:
             if not all(isinstance(inner, Const) and isinstance(inner.value, str) for inner in item):
                 return None
-        return [frozenset(Const(inner.value) for inner in item if isinstance(inner, Const)) for item in value.items]
+        return [
+            frozenset(Const(inner.value) for inner in item if isinstance(inner, Const))
+            for item in value.items
+        ]
 
     def exec_While(self, node: ast.While) -> bool:
         self.eval(node.test)
@@ -513,7 +524,9 @@ class Interpreter:
         for name in assigned:
             values = self.frame.names.get(name)
             if values and any(isinstance(value, Const) and value.value is not None for value in values):
-                kept = frozenset(value for value in values if not isinstance(value, Const) or value.value is None)
+                kept = frozenset(
+                    value for value in values if not isinstance(value, Const) or value.value is None
+                )
                 self.frame.names[name] = join(kept, SOME)
         for turn in range(2):
             entered = dict(self.frame.names)
@@ -675,6 +688,8 @@ class Interpreter:
 
     def _adopt(self, owner: Obj, values: Values) -> None:
         for value in values:
+            if isinstance(value, Obj) and value.kind == "wrapped" and value.inner is not None:
+                value = value.inner  # noqa: PLW2901  # the module inside is the part
             if isinstance(value, Obj):
                 if value.kind == "model" and value is not owner and owner.root is not value:
                     if value.owner is None:
@@ -694,7 +709,11 @@ class Interpreter:
                 return
         if value.items is not None and len(key) == 1:
             (index,) = key
-            if isinstance(index, Const) and isinstance(index.value, int) and -len(value.items) <= index.value < len(value.items):
+            if (
+                isinstance(index, Const)
+                and isinstance(index.value, int)
+                and -len(value.items) <= index.value < len(value.items)
+            ):
                 value.items[index.value] = values
                 return
         value.rest = join(value.rest, values)
@@ -706,8 +725,13 @@ class Interpreter:
         parts: list[Values] = [NOTHING] * len(elements)
         star = next((i for i, element in enumerate(elements) if isinstance(element, ast.Starred)), None)
         for value in values:
-            if isinstance(value, Obj) and value.items is not None and (
-                len(value.items) == len(elements) or (star is not None and len(value.items) >= len(elements) - 1)
+            if (
+                isinstance(value, Obj)
+                and value.items is not None
+                and (
+                    len(value.items) == len(elements)
+                    or (star is not None and len(value.items) >= len(elements) - 1)
+                )
             ):
                 items = list(value.items)
                 if star is not None:
@@ -781,7 +805,9 @@ class Interpreter:
             case Obj(kind="model"):
                 result = value.rest
                 for item in value.attrs.values():
-                    result = join(result, frozenset(v for v in item if isinstance(v, Obj) and v.kind == "model"))
+                    result = join(
+                        result, frozenset(v for v in item if isinstance(v, Obj) and v.kind == "model")
+                    )
                 return result or one(Data(models=frozenset({value})))
             case Obj(cls=Class()):
                 method = self.lookup(value, "__iter__")
@@ -827,6 +853,8 @@ class Interpreter:
         """What `value.attr` may be."""
         match value:
             case Mod(frame=frame, module=module):
+                if attr == "__dict__":
+                    return one(self._namespace_of(value, node))
                 if attr in frame.names:
                     return frame.names[attr]
                 inner = self.program.find(f"{module.name}.{attr}")
@@ -834,6 +862,8 @@ class Interpreter:
                     return one(Mod(inner, self.module(inner)))
                 return one(Unknown(f"`{attr}` is not defined in {module.name}"))
             case Lib(name=name):
+                if attr == "__dict__":
+                    return one(value)
                 return one(Lib(libraries.canonical(f"{name}.{attr}")))
             case Obj(kind="wrapped", inner=Obj() as inner):
                 if attr in {"module", "_orig_mod"}:
@@ -860,6 +890,15 @@ class Interpreter:
                 return one(value)
             case _:
                 return SOME
+
+    def _namespace_of(self, module: Mod, node: ast.expr) -> Obj:
+        """`module.__dict__`: the functions and classes that the module holds."""
+        space = self.birth("dict", "__dict__", node)
+        for name, values in module.frame.names.items():
+            held = frozenset(value for value in values if isinstance(value, Func | Class))
+            if held:
+                space.attrs[name] = join(space.attrs.get(name, NOTHING), held)
+        return space
 
     def attribute_of(self, obj: Obj, attr: str, node: ast.expr, through: Obj | None = None) -> Values:
         """An attribute of an object: its own, its class's, or the library's method."""
@@ -932,8 +971,12 @@ class Interpreter:
         match value:
             case Data():
                 return one(value)
+            case Lib(name=name):
+                return one(Lib(f"{name}.*"))
             case Obj(kind="dict" | "namespace"):
-                known = [value.attrs[item] for item in consts if isinstance(item, str) and item in value.attrs]
+                known = [
+                    value.attrs[item] for item in consts if isinstance(item, str) and item in value.attrs
+                ]
                 if known and len(consts) == len(key):
                     result: Values = NOTHING
                     for item in known:
@@ -948,12 +991,21 @@ class Interpreter:
                 if isinstance(node.slice, ast.Slice):
                     return one(value)
                 index = consts[0] if len(consts) == 1 and len(key) == 1 else None
-                if items is not None and isinstance(index, int) and not value.rest and -len(items) <= index < len(items):
+                if (
+                    items is not None
+                    and isinstance(index, int)
+                    and not value.rest
+                    and -len(items) <= index < len(items)
+                ):
                     return items[index]
                 return self.iterate(one(value))
             case Obj(kind="dataset"):
                 method = self.lookup(value, "__getitem__")
-                return self.call_values(method, None, [key], {}) if method else one(Data(tags=frozenset({"sample"})))
+                return (
+                    self.call_values(method, None, [key], {})
+                    if method
+                    else one(Data(tags=frozenset({"sample"})))
+                )
             case Obj(kind="wrapped", inner=Obj() as inner):
                 self.record("attr", "[]", node, value)
                 return self._item(inner, key, node)
@@ -1039,7 +1091,9 @@ class Interpreter:
                 folded = _fold(node.op, first, second)
                 if folded is not None:
                     return one(folded)
-        lists = [value for value in left | right if isinstance(value, Obj) and value.kind in {"list", "tuple"}]
+        lists = [
+            value for value in left | right if isinstance(value, Obj) and value.kind in {"list", "tuple"}
+        ]
         if lists and isinstance(node.op, ast.Add | ast.Mult):
             obj = self.birth("list", "list", node)
             for value in lists:
@@ -1163,7 +1217,9 @@ class Interpreter:
         for argument in node.args:
             values = self.eval(argument)
             if isinstance(argument, ast.Starred):
-                spread = next((v for v in values if isinstance(v, Obj) and v.items is not None and not v.rest), None)
+                spread = next(
+                    (v for v in values if isinstance(v, Obj) and v.items is not None and not v.rest), None
+                )
                 if spread is not None and spread.items is not None:
                     args += spread.items
                 else:
@@ -1230,6 +1286,8 @@ class Interpreter:
                 if method:
                     return self.call_values(method, node, args, kwargs)
                 return one(merge([data_of(item) for item in (*args, *kwargs.values())] or [PLAIN]))
+            case Data():
+                return one(merge([callee, *(data_of(item) for item in (*args, *kwargs.values()))]))
             case _:
                 if node is not None:
                     self.escape(node, args, kwargs, "")
@@ -1245,7 +1303,12 @@ class Interpreter:
                     self.apply(value, None, [], {}, starred=True)
 
     def forward(
-        self, model: Obj, node: ast.Call | None, args: list[Values], kwargs: dict[str, Values], through: Obj | None = None
+        self,
+        model: Obj,
+        node: ast.Call | None,
+        args: list[Values],
+        kwargs: dict[str, Values],
+        through: Obj | None = None,
     ) -> Values:
         """A model is called."""
         given = merge([data_of(item) for item in (*args, *kwargs.values())] or [PLAIN])
@@ -1260,12 +1323,14 @@ class Interpreter:
             kept = frozenset(v for v in inner if isinstance(v, Obj) and v.kind in CONTAINERS)
             given = merge([given, data_of(inner)])
         else:
-            kept = NOTHING
+            inner, kept = NOTHING, NOTHING
         own = model if not self.inside else self.inside[0]
         reached = given.models if model.kind == "criterion" else given.models | {own}
-        result = Data(reached, given.loaders, given.tags | {"local"} if reached or given.local else given.tags)
+        result = Data(
+            reached, given.loaders, given.tags | {"local"} if reached or given.local else given.tags
+        )
         for item in kept:
-            if isinstance(item, Obj) and item.items is not None:
+            if isinstance(item, Obj) and item.items and len(inner) == 1 and item.kind == "tuple":
                 pair = self.birth("tuple", "tuple", node or ast.Tuple())
                 pair.items = [one(merge([result, data_of(part)])) for part in item.items]
                 return one(pair)
@@ -1317,7 +1382,11 @@ class Interpreter:
 
     def _enter_model(self, function: Func) -> bool:
         bound = function.bound
-        if isinstance(bound, Obj) and bound.kind == "model" and (not self.inside or self.inside[-1] is not bound):
+        if (
+            isinstance(bound, Obj)
+            and bound.kind == "model"
+            and (not self.inside or self.inside[-1] is not bound)
+        ):
             self.inside.append(bound)
             return True
         return False
@@ -1325,9 +1394,16 @@ class Interpreter:
     def _through_method(self, function: Func, node: ast.Call | None, returned: Values) -> None:
         """A method of a model other than `forward` was called from outside it."""
         model = function.bound
-        if not isinstance(model, Obj) or model.kind != "model" or node is None or isinstance(function.node, ast.Lambda):
+        if (
+            not isinstance(model, Obj)
+            or model.kind != "model"
+            or node is None
+            or isinstance(function.node, ast.Lambda)
+        ):
             return
-        if function.node.name in {"forward", "__init__", "__call__"} or any(i.root is model.root for i in self.inside):
+        if function.node.name in {"forward", "__init__", "__call__"} or any(
+            i.root is model.root for i in self.inside
+        ):
             return
         data = data_of(returned)
         if model in data.models and "params" not in data.tags:
@@ -1370,7 +1446,9 @@ class Interpreter:
             extra.rest = SOME if starred else NOTHING
             frame.names[spec.kwarg.arg] = one(extra)
         keyword_defaults = {
-            item.arg: default for item, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if default
+            item.arg: default
+            for item, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
+            if default
         }
         current, self.frame = self.frame, function.closure
         for name in [*names, *(item.arg for item in spec.kwonlyargs)]:
@@ -1445,14 +1523,23 @@ def truth(values: Values) -> bool | None:
             outcomes.add(bool(value.value))
         elif isinstance(value, Func | Class | Mod):
             outcomes.add(True)
-        elif isinstance(value, Obj) and value.kind in {"model", "wrapped", "optimizer", "loader", "scaler", "scheduler"}:
+        elif isinstance(value, Obj) and value.kind in {
+            "model",
+            "wrapped",
+            "optimizer",
+            "loader",
+            "scaler",
+            "scheduler",
+        }:
             outcomes.add(True)
         else:
             return None
     return outcomes.pop() if len(outcomes) == 1 else None
 
 
-def joined(first: dict[str, Values], second: dict[str, Values], *, tainted: bool = False) -> dict[str, Values]:
+def joined(
+    first: dict[str, Values], second: dict[str, Values], *, tainted: bool = False
+) -> dict[str, Values]:
     """Either of two scopes; with `tainted`, names that differ depend on a local decision."""
     if first is second:
         return first
@@ -1483,7 +1570,9 @@ def _assigned(loop: ast.AST) -> frozenset[str]:
     found = _ASSIGNED.get(loop)
     if found is None:
         found = frozenset(
-            node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            node.id
+            for node in ast.walk(loop)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         )
         _ASSIGNED[loop] = found
     return found
@@ -1495,6 +1584,11 @@ _TURNS: dict[tuple[ast.AST, int], ast.AST] = {}
 def _turn(node: ast.AST, index: int) -> ast.AST:
     """A marker in the calls for one turn of an unrolled loop, the same each time."""
     return _TURNS.setdefault((node, index), ast.Pass())
+
+
+def turn_of(node: ast.AST, mark: ast.AST) -> int | None:
+    """Which turn of the unrolled loop a marker in the calls stands for."""
+    return next((index for (loop, index), known in _TURNS.items() if known is mark and loop is node), None)
 
 
 def _as_load(target: ast.expr) -> ast.expr:

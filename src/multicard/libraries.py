@@ -36,88 +36,265 @@ from multicard.values import (
 if TYPE_CHECKING:
     from multicard.interpret import Interpreter
 
-NO_GRAD = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.grad_mode.no_grad"})
+NO_GRAD = frozenset(
+    {"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.grad_mode.no_grad"}
+)
 EXITS = frozenset({"sys.exit", "os._exit", "builtins.exit", "builtins.quit", "os.abort"})
-LOADERS = frozenset({
-    "torch.utils.data.DataLoader",
-    "torch_geometric.loader.DataLoader",
-    "torch_geometric.data.DataLoader",
-    "monai.data.DataLoader",
-    "torchdata.stateful_dataloader.StatefulDataLoader",
-})
-DATASETS = frozenset({
-    "torch.utils.data.Dataset",
-    "torch.utils.data.TensorDataset",
-    "torch.utils.data.Subset",
-    "torch.utils.data.ConcatDataset",
-    "torch.utils.data.IterableDataset",
-    "torch.utils.data.ChainDataset",
-    "torch.utils.data.StackDataset",
-})
-SAMPLERS = frozenset({
-    "torch.utils.data.Sampler",
-    "torch.utils.data.RandomSampler",
-    "torch.utils.data.SequentialSampler",
-    "torch.utils.data.SubsetRandomSampler",
-    "torch.utils.data.WeightedRandomSampler",
-    "torch.utils.data.BatchSampler",
-    "torch.utils.data.DistributedSampler",
-})
-WRITERS = frozenset({
-    "torch.utils.tensorboard.SummaryWriter",
-    "tensorboardX.SummaryWriter",
-    "tensorboard_logger.Logger",
-    "visdom.Visdom",
-})
-DISTRIBUTED = frozenset({
-    "torch.distributed.init_process_group",
-    "torch.nn.parallel.DistributedDataParallel",
-    "accelerate.Accelerator",
-    "lightning.Fabric",
-    "lightning.fabric.Fabric",
-    "lightning_fabric.Fabric",
-    "pytorch_lightning.Trainer",
-    "lightning.Trainer",
-    "lightning.pytorch.Trainer",
-    "deepspeed.initialize",
-    "horovod.torch.init",
-    "ignite.distributed.Parallel",
-    "torch.distributed.fsdp.FullyShardedDataParallel",
-    "torch.distributed.fsdp.fully_shard",
-    "torch.multiprocessing.spawn",
-    "transformers.Trainer",
-})
-DATA_ATTRIBUTES = frozenset({
-    "shape", "data", "grad", "T", "mT", "H", "dtype", "device", "ndim", "values", "is_cuda", "requires_grad", "real",
-    "imag", "columns", "index", "iloc", "loc", "grad_fn", "is_leaf", "layout", "itemsize", "nbytes", "str", "text",
-    "_values", "loss", "logits", "label", "labels", "x", "y", "edge_index", "batch", "sents", "hidden_states",
-})
-MODEL_METHODS = frozenset({
-    "add_module", "apply", "bfloat16", "buffers", "children", "compile", "cpu", "cuda", "double", "eval", "extra_repr",
-    "float", "forward", "get_buffer", "get_parameter", "get_submodule", "half", "ipu", "load_state_dict", "modules",
-    "named_buffers", "named_children", "named_modules", "named_parameters", "parameters", "register_backward_hook",
-    "register_buffer", "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
-    "register_module", "register_parameter", "requires_grad_", "save_pretrained", "share_memory", "state_dict", "to",
-    "to_empty", "train", "type", "xpu", "zero_grad", "append", "extend", "insert", "items", "keys", "values", "update",
-    "pop", "from_pretrained", "generate", "gradient_checkpointing_enable", "resize_token_embeddings", "children",
-})
-SAME_MODEL = frozenset({
-    "apply", "bfloat16", "cpu", "cuda", "double", "eval", "float", "half", "requires_grad_", "share_memory", "to",
-    "train", "type", "xpu", "npu", "to_empty", "to_memory_format",
-})
-WITHOUT_PARAMETERS = frozenset({
-    "ReLU", "ReLU6", "LeakyReLU", "GELU", "ELU", "SELU", "CELU", "SiLU", "Mish", "Hardswish", "Hardsigmoid", "Hardtanh",
-    "Tanh", "Sigmoid", "LogSigmoid", "Softmax", "LogSoftmax", "Softmax2d", "Softplus", "Softsign", "Dropout", "Dropout1d",
-    "Dropout2d", "Dropout3d", "AlphaDropout", "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
-    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "Flatten",
-    "Unflatten", "Identity", "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "PixelShuffle", "PixelUnshuffle",
-    "ZeroPad2d", "ReflectionPad2d", "ReplicationPad2d", "ConstantPad2d", "CosineSimilarity", "PairwiseDistance", "Unfold",
-    "Fold", "MaxUnpool2d", "ReflectionPad1d", "ZeroPad1d", "ConstantPad1d", "ChannelShuffle",
-})
+LOADERS = frozenset(
+    {
+        "torch.utils.data.DataLoader",
+        "torch_geometric.loader.DataLoader",
+        "torch_geometric.data.DataLoader",
+        "monai.data.DataLoader",
+        "torchdata.stateful_dataloader.StatefulDataLoader",
+    }
+)
+DATASETS = frozenset(
+    {
+        "torch.utils.data.Dataset",
+        "torch.utils.data.TensorDataset",
+        "torch.utils.data.Subset",
+        "torch.utils.data.ConcatDataset",
+        "torch.utils.data.IterableDataset",
+        "torch.utils.data.ChainDataset",
+        "torch.utils.data.StackDataset",
+    }
+)
+SAMPLERS = frozenset(
+    {
+        "torch.utils.data.Sampler",
+        "torch.utils.data.RandomSampler",
+        "torch.utils.data.SequentialSampler",
+        "torch.utils.data.SubsetRandomSampler",
+        "torch.utils.data.WeightedRandomSampler",
+        "torch.utils.data.BatchSampler",
+        "torch.utils.data.DistributedSampler",
+    }
+)
+WRITERS = frozenset(
+    {
+        "torch.utils.tensorboard.SummaryWriter",
+        "tensorboardX.SummaryWriter",
+        "tensorboard_logger.Logger",
+        "visdom.Visdom",
+    }
+)
+DISTRIBUTED = frozenset(
+    {
+        "torch.distributed.init_process_group",
+        "torch.nn.parallel.DistributedDataParallel",
+        "accelerate.Accelerator",
+        "lightning.Fabric",
+        "lightning.fabric.Fabric",
+        "lightning_fabric.Fabric",
+        "pytorch_lightning.Trainer",
+        "lightning.Trainer",
+        "lightning.pytorch.Trainer",
+        "deepspeed.initialize",
+        "horovod.torch.init",
+        "ignite.distributed.Parallel",
+        "torch.distributed.fsdp.FullyShardedDataParallel",
+        "torch.distributed.fsdp.fully_shard",
+        "torch.multiprocessing.spawn",
+        "transformers.Trainer",
+    }
+)
+DATA_ATTRIBUTES = frozenset(
+    {
+        "shape",
+        "data",
+        "grad",
+        "T",
+        "mT",
+        "H",
+        "dtype",
+        "device",
+        "ndim",
+        "values",
+        "is_cuda",
+        "requires_grad",
+        "real",
+        "imag",
+        "columns",
+        "index",
+        "iloc",
+        "loc",
+        "grad_fn",
+        "is_leaf",
+        "layout",
+        "itemsize",
+        "nbytes",
+        "str",
+        "text",
+        "_values",
+        "loss",
+        "logits",
+        "label",
+        "labels",
+        "x",
+        "y",
+        "edge_index",
+        "batch",
+        "sents",
+        "hidden_states",
+    }
+)
+MODEL_METHODS = frozenset(
+    {
+        "add_module",
+        "apply",
+        "bfloat16",
+        "buffers",
+        "children",
+        "compile",
+        "cpu",
+        "cuda",
+        "double",
+        "eval",
+        "extra_repr",
+        "float",
+        "forward",
+        "get_buffer",
+        "get_parameter",
+        "get_submodule",
+        "half",
+        "ipu",
+        "load_state_dict",
+        "modules",
+        "named_buffers",
+        "named_children",
+        "named_modules",
+        "named_parameters",
+        "parameters",
+        "register_backward_hook",
+        "register_buffer",
+        "register_forward_hook",
+        "register_forward_pre_hook",
+        "register_full_backward_hook",
+        "register_module",
+        "register_parameter",
+        "requires_grad_",
+        "save_pretrained",
+        "share_memory",
+        "state_dict",
+        "to",
+        "to_empty",
+        "train",
+        "type",
+        "xpu",
+        "zero_grad",
+        "append",
+        "extend",
+        "insert",
+        "items",
+        "keys",
+        "values",
+        "update",
+        "pop",
+        "from_pretrained",
+        "generate",
+        "gradient_checkpointing_enable",
+        "resize_token_embeddings",
+        "children",
+    }
+)
+SAME_MODEL = frozenset(
+    {
+        "apply",
+        "bfloat16",
+        "cpu",
+        "cuda",
+        "double",
+        "eval",
+        "float",
+        "half",
+        "requires_grad_",
+        "share_memory",
+        "to",
+        "train",
+        "type",
+        "xpu",
+        "npu",
+        "to_empty",
+        "to_memory_format",
+    }
+)
+WITHOUT_PARAMETERS = frozenset(
+    {
+        "ReLU",
+        "ReLU6",
+        "LeakyReLU",
+        "GELU",
+        "ELU",
+        "SELU",
+        "CELU",
+        "SiLU",
+        "Mish",
+        "Hardswish",
+        "Hardsigmoid",
+        "Hardtanh",
+        "Tanh",
+        "Sigmoid",
+        "LogSigmoid",
+        "Softmax",
+        "LogSoftmax",
+        "Softmax2d",
+        "Softplus",
+        "Softsign",
+        "Dropout",
+        "Dropout1d",
+        "Dropout2d",
+        "Dropout3d",
+        "AlphaDropout",
+        "MaxPool1d",
+        "MaxPool2d",
+        "MaxPool3d",
+        "AvgPool1d",
+        "AvgPool2d",
+        "AvgPool3d",
+        "AdaptiveAvgPool1d",
+        "AdaptiveAvgPool2d",
+        "AdaptiveAvgPool3d",
+        "AdaptiveMaxPool1d",
+        "AdaptiveMaxPool2d",
+        "Flatten",
+        "Unflatten",
+        "Identity",
+        "Upsample",
+        "UpsamplingBilinear2d",
+        "UpsamplingNearest2d",
+        "PixelShuffle",
+        "PixelUnshuffle",
+        "ZeroPad2d",
+        "ReflectionPad2d",
+        "ReplicationPad2d",
+        "ConstantPad2d",
+        "CosineSimilarity",
+        "PairwiseDistance",
+        "Unfold",
+        "Fold",
+        "MaxUnpool2d",
+        "ReflectionPad1d",
+        "ZeroPad1d",
+        "ConstantPad1d",
+        "ChannelShuffle",
+    }
+)
 _SIGNATURES: dict[str, tuple[str, ...]] = {
     "torch.utils.data.DataLoader": (
-        "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
-        "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
+        "dataset",
+        "batch_size",
+        "shuffle",
+        "sampler",
+        "batch_sampler",
+        "num_workers",
+        "collate_fn",
+        "pin_memory",
+        "drop_last",
+        "timeout",
+        "worker_init_fn",
+        "multiprocessing_context",
+        "generator",
     ),
     "torch.save": ("obj", "f", "pickle_module"),
     "torch.load": ("f", "map_location", "pickle_module"),
@@ -162,11 +339,43 @@ _EXACT = {
     "lightning.fabric.fabric.Fabric": "lightning.fabric.Fabric",
 }
 _STARS: dict[str, tuple[str, ...]] = {
-    "torch.utils.data": ("DataLoader", "Dataset", "TensorDataset", "random_split", "Subset", "ConcatDataset",
-                         "IterableDataset", "Sampler", "RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler"),
+    "torch.utils.data": (
+        "DataLoader",
+        "Dataset",
+        "TensorDataset",
+        "random_split",
+        "Subset",
+        "ConcatDataset",
+        "IterableDataset",
+        "Sampler",
+        "RandomSampler",
+        "SubsetRandomSampler",
+        "WeightedRandomSampler",
+    ),
     "tqdm": ("tqdm", "trange"),
-    "torch": ("nn", "optim", "utils", "cuda", "device", "Tensor", "tensor", "save", "load", "no_grad", "manual_seed"),
-    "torch.nn": ("Module", "Linear", "Conv2d", "Sequential", "BatchNorm2d", "ReLU", "CrossEntropyLoss", "DataParallel"),
+    "torch": (
+        "nn",
+        "optim",
+        "utils",
+        "cuda",
+        "device",
+        "Tensor",
+        "tensor",
+        "save",
+        "load",
+        "no_grad",
+        "manual_seed",
+    ),
+    "torch.nn": (
+        "Module",
+        "Linear",
+        "Conv2d",
+        "Sequential",
+        "BatchNorm2d",
+        "ReLU",
+        "CrossEntropyLoss",
+        "DataParallel",
+    ),
     "torch.optim": ("Adam", "AdamW", "SGD", "RMSprop", "lr_scheduler"),
     "os": ("path", "listdir", "makedirs", "mkdir", "environ"),
 }
@@ -204,7 +413,10 @@ def kind_of_base(name: str) -> str:
         return "scheduler"
     if name.startswith("torch.nn.") and tail.endswith("Loss"):
         return "criterion"
-    if name.startswith(("torch.nn.", "torchvision.models.", "transformers.", "torch_geometric.nn.")) and tail[:1].isupper():
+    if (
+        name.startswith(("torch.nn.", "torchvision.models.", "transformers.", "torch_geometric.nn."))
+        and tail[:1].isupper()
+    ):
         return "model"
     if tail.endswith(("Exception", "Error")) and head == "builtins":
         return "exception"
@@ -215,7 +427,8 @@ def bind(name: str, args: list[Values], kwargs: dict[str, Values]) -> dict[str, 
     """Arguments under the names of their parameters; by position where they are not known."""
     parameters = _SIGNATURES.get("torch.utils.data.DataLoader" if name in LOADERS else name, ())
     bound = {
-        parameters[index] if index < len(parameters) else str(index): values for index, values in enumerate(args)
+        parameters[index] if index < len(parameters) else str(index): values
+        for index, values in enumerate(args)
     }
     return {**bound, **kwargs}
 
@@ -279,25 +492,75 @@ def call(
 
 
 _QUIET = ("torch.nn.functional.", "math.", "os.path.", "numpy.float", "torch.float", "torch.long")
-_CLOCKS = frozenset({
-    "time.time", "time.strftime", "time.localtime", "time.ctime", "time.asctime", "datetime.datetime.now",
-    "datetime.datetime.today", "datetime.date.today", "datetime.now", "datetime.datetime.utcnow", "time.perf_counter",
-    "time.gmtime", "uuid.uuid4", "time.monotonic", "os.getpid",
-})
-_FACTORIES = frozenset({
-    "csv.writer", "csv.reader", "logging.getLogger", "matplotlib.pyplot.subplots", "matplotlib.pyplot.figure",
-    "pandas.read_csv", "wandb.init", "pandas.concat", "gzip.open", "codecs.open", "h5py.File", "zipfile.ZipFile",
-    "tarfile.open", "neptune.init_run", "mlflow.start_run", "datetime.datetime.now", "pathlib.Path", "matplotlib.pyplot.gca",
-    "matplotlib.pyplot.gcf", "matplotlib.pyplot.subplot", "matplotlib.pyplot.axes", "PIL.Image.open", "PIL.Image.fromarray",
-    "yaml.safe_load", "yaml.load", "json.load", "json.loads", "toml.load",
-})
+_CLOCKS = frozenset(
+    {
+        "time.time",
+        "time.strftime",
+        "time.localtime",
+        "time.ctime",
+        "time.asctime",
+        "datetime.datetime.now",
+        "datetime.datetime.today",
+        "datetime.date.today",
+        "datetime.now",
+        "datetime.datetime.utcnow",
+        "time.perf_counter",
+        "time.gmtime",
+        "uuid.uuid4",
+        "time.monotonic",
+        "os.getpid",
+    }
+)
+_FACTORIES = frozenset(
+    {
+        "csv.writer",
+        "csv.reader",
+        "logging.getLogger",
+        "matplotlib.pyplot.subplots",
+        "matplotlib.pyplot.figure",
+        "pandas.read_csv",
+        "wandb.init",
+        "pandas.concat",
+        "gzip.open",
+        "codecs.open",
+        "h5py.File",
+        "zipfile.ZipFile",
+        "tarfile.open",
+        "neptune.init_run",
+        "mlflow.start_run",
+        "datetime.datetime.now",
+        "pathlib.Path",
+        "matplotlib.pyplot.gca",
+        "matplotlib.pyplot.gcf",
+        "matplotlib.pyplot.subplot",
+        "matplotlib.pyplot.axes",
+        "PIL.Image.open",
+        "PIL.Image.fromarray",
+        "yaml.safe_load",
+        "yaml.load",
+        "json.load",
+        "json.loads",
+        "toml.load",
+    }
+)
 
 
 def _draws(name: str) -> bool:
     return name.startswith(("numpy.random.", "random.")) or (
-        name.startswith("torch.") and name.rpartition(".")[2] in {
-            "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "bernoulli", "multinomial", "normal",
-            "poisson", "randint_like",
+        name.startswith("torch.")
+        and name.rpartition(".")[2]
+        in {
+            "rand",
+            "randn",
+            "randint",
+            "randperm",
+            "rand_like",
+            "randn_like",
+            "bernoulli",
+            "multinomial",
+            "normal",
+            "poisson",
+            "randint_like",
         }
     )
 
@@ -307,17 +570,22 @@ def _kind_of_call(name: str, head: str, tail: str) -> str:
         return "loader"
     if name in WRITERS:
         return "writer"
-    if name in DATASETS or (name.startswith(("torchvision.datasets.", "torchaudio.datasets.", "torchtext.datasets."))):
+    if name in DATASETS or (
+        name.startswith(("torchvision.datasets.", "torchaudio.datasets.", "torchtext.datasets."))
+    ):
         return "dataset"
     if name in {"datasets.load_dataset", "datasets.load_from_disk"}:
         return "dataset"
     if name in SAMPLERS:
         return "sampler"
-    if head.startswith("torch.optim.lr_scheduler") or (head == "transformers" and tail.startswith("get_") and "schedule" in tail):
-        return "scheduler"
-    if (head in {"torch.optim", "torch_optimizer", "timm.optim", "bitsandbytes.optim", "adabelief_pytorch"} and tail[:1].isupper()) or (
-        head == "transformers" and tail in {"AdamW", "Adafactor"}
+    if head.startswith("torch.optim.lr_scheduler") or (
+        head == "transformers" and tail.startswith("get_") and "schedule" in tail
     ):
+        return "scheduler"
+    if (
+        head in {"torch.optim", "torch_optimizer", "timm.optim", "bitsandbytes.optim", "adabelief_pytorch"}
+        and tail[:1].isupper()
+    ) or (head == "transformers" and tail in {"AdamW", "Adafactor"}):
         return "optimizer"
     if name == "torch.optim.*":
         return "optimizer"
@@ -325,13 +593,26 @@ def _kind_of_call(name: str, head: str, tail: str) -> str:
         return "scaler"
     if head == "torch.nn" and tail.endswith("Loss"):
         return "criterion"
-    if head in {"torch.nn", "torch_geometric.nn", "torchvision.ops"} and (tail[:1].isupper() and tail != "Parameter"):
+    if head in {"torch.nn", "torch_geometric.nn", "torchvision.ops"} and (
+        tail[:1].isupper() and tail != "Parameter"
+    ):
         return "model"
-    if name.startswith(("torchvision.models.", "timm.create_model", "segmentation_models_pytorch.", "efficientnet_pytorch.",
-                        "pretrainedmodels.", "torchvision.models.*")):
+    if name.startswith(
+        (
+            "torchvision.models.",
+            "timm.create_model",
+            "segmentation_models_pytorch.",
+            "efficientnet_pytorch.",
+            "pretrainedmodels.",
+            "torchvision.models.*",
+        )
+    ):
         return "model"
-    if name.startswith("transformers.") and tail in {"from_pretrained", "from_config"} and "Model" in head + "For" and (
-        "Model" in head or "For" in head
+    if (
+        name.startswith("transformers.")
+        and tail in {"from_pretrained", "from_config"}
+        and "Model" in head + "For"
+        and ("Model" in head or "For" in head)
     ):
         return "model"
     if head.startswith("transformers") and ("Model" in tail or "For" in tail) and tail[:1].isupper():
@@ -396,14 +677,18 @@ def _distributed(run: "Interpreter", name: str, place: ast.AST, bound: dict[str,
     if name == "torch.nn.parallel.DistributedDataParallel":
         for value in bound.get("0", bound.get("module", NOTHING)):
             is_model = isinstance(value, Obj) and value.kind == "model"
-            result = join(result, one(run.wrapper(value)) if is_model and isinstance(value, Obj) else one(value))
+            result = join(
+                result, one(run.wrapper(value)) if is_model and isinstance(value, Obj) else one(value)
+            )
     return result or SOME
 
 
 def _random_split(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
     run.record("call", name, place, None, bound)
     split = run.birth("list", "list", place)
-    lengths = [item for item in bound.get("lengths", NOTHING) if isinstance(item, Obj) and item.items is not None]
+    lengths = [
+        item for item in bound.get("lengths", NOTHING) if isinstance(item, Obj) and item.items is not None
+    ]
     count = len(lengths[0].items or ()) if lengths else 2
     items: list[Values] = []
     for index in range(count):
@@ -463,7 +748,9 @@ def _deepcopy(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Va
 
 def _backward(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
     values = bound.get("0", bound.get("tensors", NOTHING))
-    run.record("backward" if name.endswith("backward") else "autograd_grad", name, place, data_of(values), bound)
+    run.record(
+        "backward" if name.endswith("backward") else "autograd_grad", name, place, data_of(values), bound
+    )
     return one(data_of(values))
 
 
@@ -476,7 +763,36 @@ def _import_module(run: "Interpreter", name: str, place: ast.AST, bound: dict[st
     for value in bound.get("0", bound.get("name", NOTHING)):
         if isinstance(value, Const) and isinstance(value.value, str):
             return one(run._imported(value.value))
+    shape = _shape(place.args[0]) if isinstance(place, ast.Call) and place.args else None
+    if shape is not None:
+        named = [
+            item for item in run.program.modules if item.startswith(shape[0]) and item.endswith(shape[1])
+        ]
+        found = frozenset(run._imported(item) for item in named if "." in item or shape[0] or shape[1])
+        if found:
+            return found
     return one(Unknown("a module whose name is only known when it runs"))
+
+
+def _shape(node: ast.expr) -> tuple[str, str] | None:
+    """The literal beginning and end of a text that is put together: `"models." + name + "_model"`."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text, text
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            first, last = _shape(left), _shape(right)
+            return (first[0] if first else "", last[1] if last else "")
+        case ast.BinOp(left=ast.Constant(value=str(text)), op=ast.Mod()):
+            head, _, _ = text.partition("%")
+            return head, text.rpartition("%")[2][1:]
+        case ast.JoinedStr(values=[first_part, *_, last_part]):
+            head = first_part.value if isinstance(first_part, ast.Constant) else ""
+            tail = last_part.value if isinstance(last_part, ast.Constant) else ""
+            return str(head), str(tail)
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
+            return text.partition("{")[0], text.rpartition("}")[2]
+        case _:
+            return None
 
 
 def _namespace(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
@@ -622,7 +938,9 @@ def _builtin(
         case "property" | "staticmethod" | "classmethod" if args:
             return first
         case "type" if len(args) == 1:
-            classes = frozenset(value.cls for value in first if isinstance(value, Obj) and value.cls is not None)
+            classes = frozenset(
+                value.cls for value in first if isinstance(value, Obj) and value.cls is not None
+            )
             return classes or SOME
         case "globals" | "locals":
             obj = run.birth("dict", "dict", place)
@@ -662,7 +980,9 @@ def _super_of(run: "Interpreter", owner: Obj, place: ast.AST) -> Obj:
             for name, values in cls.names.items():
                 if name not in proxy.attrs:
                     proxy.attrs[name] = frozenset(
-                        Func(v.node, v.module, v.closure, owner, v.cls, v.decorators) if isinstance(v, Func) else v
+                        Func(v.node, v.module, v.closure, owner, v.cls, v.decorators)
+                        if isinstance(v, Func)
+                        else v
                         for v in values
                     )
         elif running is not None and running in cls.node.body:
@@ -775,11 +1095,36 @@ def _data_method(
 
 
 _DRAWING_METHODS = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "shuffle"})
-WRITES = frozenset({
-    "to_csv", "to_excel", "to_json", "to_pickle", "to_parquet", "to_feather", "to_html", "savefig", "save", "tofile",
-    "save_model", "save_pretrained", "to_hdf", "dump", "imwrite", "write_image", "to_latex", "write_html", "savetxt",
-    "write_text", "write_bytes", "mkdir", "unlink", "rmdir", "rename", "touch",
-})
+WRITES = frozenset(
+    {
+        "to_csv",
+        "to_excel",
+        "to_json",
+        "to_pickle",
+        "to_parquet",
+        "to_feather",
+        "to_html",
+        "savefig",
+        "save",
+        "tofile",
+        "save_model",
+        "save_pretrained",
+        "to_hdf",
+        "dump",
+        "imwrite",
+        "write_image",
+        "to_latex",
+        "write_html",
+        "savetxt",
+        "write_text",
+        "write_bytes",
+        "mkdir",
+        "unlink",
+        "rmdir",
+        "rename",
+        "touch",
+    }
+)
 
 
 def _model_method(
@@ -862,6 +1207,18 @@ def _container_method(
                         owner.rest = join(owner.rest, value.rest)
             owner.attrs.update(kwargs)
             return NONE
+        case "items" if owner.name == "__dict__" or (
+            owner.attrs and not owner.rest and len(owner.attrs) <= 4
+        ):
+            obj = run.birth("list", "items", place)
+            obj.items = []
+            for index, (key, item) in enumerate(owner.attrs.items()):
+                pair = run.born.setdefault(
+                    (place, "pair", index, *run.calls[-6:]), Obj("tuple", "tuple", None)
+                )
+                pair.items = [one(Const(key)), item]
+                obj.items.append(one(pair))
+            return one(obj)
         case "items":
             obj = run.birth("iter", "items", place)
             pair = run.birth("tuple", "tuple", place)
@@ -919,8 +1276,12 @@ def _object_method(
                 for key, values in kwargs.items():
                     value.args[key] = values
                 if value.kind in {"loader", "dataset"}:
-                    value.args.update(bind("torch.utils.data.DataLoader", args, kwargs) if value.kind == "loader" else {})
-                    value.call = place if isinstance(place, ast.Call) and value.kind == "loader" else value.call
+                    value.args.update(
+                        bind("torch.utils.data.DataLoader", args, kwargs) if value.kind == "loader" else {}
+                    )
+                    value.call = (
+                        place if isinstance(place, ast.Call) and value.kind == "loader" else value.call
+                    )
         return NONE
     if owner.kind == "optimizer":
         if name == "step":
@@ -972,7 +1333,9 @@ def _object_method(
     data = merge([data_of(one(owner)), *(data_of(values) for values in (*args, *kwargs.values()))])
     if owner.name in {"torch.Generator"}:
         return one(owner)
-    if owner.kind in {"lib", "metric"} and owner.name.startswith(("pandas", "matplotlib", "PIL", "wandb", "logging", "pathlib")):
+    if owner.kind in {"lib", "metric"} and owner.name.startswith(
+        ("pandas", "matplotlib", "PIL", "wandb", "logging", "pathlib")
+    ):
         child = run.birth("lib", f"{owner.name}.{name}", place)
         child.rest = join(child.rest, one(data))
         return one(child)

@@ -81,18 +81,34 @@ def _imports(module: Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = absolute(module, node)
             yield base
-            yield from (f"{base}.{alias.name}" if base else alias.name for alias in node.names if alias.name != "*")
+            yield from (
+                f"{base}.{alias.name}" if base else alias.name for alias in node.names if alias.name != "*"
+            )
         elif isinstance(node, ast.Call) and node.args:
             function, first = node.func, node.args[0]
             name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
             if name in {"import_module", "__import__"}:
-                yield from _named_by(first)
+                yield from _named_by(module, first)
 
 
-def _named_by(node: ast.expr) -> Iterator[str]:
-    """The modules that the argument of `import_module` may name."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield node.value
+def _named_by(module: Module, node: ast.expr) -> Iterator[str]:
+    """The modules that the argument of `import_module` may name: those in the package that its literal part names."""
+    words = [
+        part.value
+        for part in ast.walk(node)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    ]
+    if isinstance(node, ast.Constant):
+        yield from words
+        return
+    for word in words:
+        package, dot, _ = word.partition("{")[0].partition("%")[0].rpartition(".")
+        if dot and package.replace(".", "").isidentifier():
+            folder = module.path.parent
+            for base in (folder, folder.parent):
+                for path in sorted(base.joinpath(*package.split(".")).glob("*.py")):
+                    if path.stem != "__init__":
+                        yield f"{package}.{path.stem}"
 
 
 def absolute(module: Module, node: ast.ImportFrom) -> str:

@@ -76,13 +76,18 @@ __all__ = [
     "all_reduce_max",
     "all_reduce_min",
     "all_reduce_sum",
+    "all_trainable",
     "any_rank",
+    "average_gradients",
+    "broadcast_model",
     "broadcast_value",
     "device_ids",
+    "forward_of",
     "gather_in_order",
     "global_batches",
     "is_main_process",
     "main_process_first",
+    "own_buffers",
     "own_device",
     "per_card",
     "print_log",
@@ -470,6 +475,7 @@ class DistributedSampler(TorchDistributedSampler):  # type: ignore[type-arg]
         }
         super().__init__(dataset, **self._options)
         self._measured = len(dataset)
+        self._told = False
 
     def _measure(self) -> None:
         """A data set may have grown since: torch's sampler counts once only."""
@@ -482,7 +488,15 @@ class DistributedSampler(TorchDistributedSampler):  # type: ignore[type-arg]
         if self._single is not None:
             return iter(self._single)
         self._measure()
-        return super().__iter__()
+        order = super().__iter__()
+        if not self._told:
+            self.epoch += 1
+        return order
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the epoch; a sampler that is never told counts the epochs itself."""
+        self._told = True
+        super().set_epoch(epoch)
 
     def __len__(self) -> int:
         if self._single is not None:
@@ -566,11 +580,14 @@ class _Sharded(Sampler):  # type: ignore[type-arg]
         self._place = _where()
         self._seed = _seed_of(sampler)
         self._epoch = 0
+        self._told = False
 
     def __iter__(self) -> Iterator[Any]:
         if self._place.world_size == 1:
             return iter(self._source)
         draw = _drawn_in_common(self._source, self._seed + self._epoch, ahead=1024 * self._place.world_size)
+        if not self._told:
+            self._epoch += 1
         return _dealt(draw, self._place, drop_last=not self._pad)
 
     def __len__(self) -> int:
@@ -586,7 +603,8 @@ class _Sharded(Sampler):  # type: ignore[type-arg]
         object.__setattr__(self if name.startswith("_") else self._source, name, value)
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the epoch, without which every epoch is the same draw. The sampler inside is not told."""
+        """Tell the epoch; never told, the sampler counts the epochs itself. The sampler inside is not told."""
+        self._told = True
         self._epoch = epoch
 
 
@@ -706,24 +724,31 @@ def global_batches(loader: Any) -> int:
 
 
 def whole_loader(loader: T) -> T:
-    """The same loader over the whole evaluation set, in order: for work that rank 0 does alone.
+    """The same loader over the whole data set: for work that rank 0 does alone, or every rank in full.
 
-    With N processes: a loader with an EvalSampler comes back with a SequentialSampler, everything else
-    (collate_fn, workers, drop_last ...) as it was; any other loader comes back as it is. No communication.
-    With one process: the loader itself. The model must be the unwrapped one (`unwrap(model)`): the forward of
-    a wrapped one is collective.
+    With N processes: a loader whose data are dealt out comes back with a SequentialSampler (a sampler of the
+    script's own comes back as it was), everything else (collate_fn, workers, drop_last ...) as it was; any
+    other loader comes back as it is. No communication. With one process: the loader itself. Under a rank
+    guard the model must be the unwrapped one (`unwrap(model)`): the forward of a wrapped one is collective.
     """
-    sampler = getattr(loader, "sampler", None)
-    if not isinstance(sampler, EvalSampler) or sampler.place.world_size == 1:
+    if _where().world_size == 1:
         return loader
+    batches = getattr(loader, "batch_sampler", None)
+    sampler = getattr(loader, "sampler", None)
+    if not isinstance(sampler, (EvalSampler, TorchDistributedSampler, _Sharded)):
+        if not isinstance(batches, _Sharded):
+            return loader
     whole = copy.copy(loader)
-    in_order = SequentialSampler(sampler.dataset)
     # DataLoader forbids this on an instance; on a copy that nobody has iterated yet it is safe, and keeps the
     # arguments of every torch version and of subclasses.
-    whole.__dict__.update(sampler=in_order, _iterator=None)
-    batches = getattr(loader, "batch_sampler", None)
+    whole.__dict__["_iterator"] = None
+    if isinstance(batches, _Sharded):
+        whole.__dict__["batch_sampler"] = batches._source
+        return whole
+    source = sampler._source if isinstance(sampler, _Sharded) else SequentialSampler(sampler.dataset)
+    whole.__dict__["sampler"] = source
     if batches is not None:
-        whole.__dict__["batch_sampler"] = BatchSampler(in_order, batches.batch_size, batches.drop_last)
+        whole.__dict__["batch_sampler"] = BatchSampler(source, batches.batch_size, batches.drop_last)
     return whole
 
 
@@ -818,6 +843,102 @@ def accumulate(model: Any, last: bool) -> Iterator[None]:  # noqa: FBT001
         return
     with wrapper.no_sync():
         yield
+
+
+@contextlib.contextmanager
+def all_trainable(model: nn.Module) -> Iterator[None]:
+    """While the model is wrapped, every parameter counts as trainable; afterwards each is as it was.
+
+        with all_trainable(model):
+            model = DDP(model, find_unused_parameters=True)
+
+    DistributedDataParallel looks at the parameters once, when it is made: what is frozen then and thawed later
+    would never be averaged, and the ranks would drift apart without a word. With one process it changes
+    nothing that lasts.
+    """
+    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+    for parameter in frozen:
+        parameter.requires_grad_(parameter.is_floating_point() or parameter.is_complex())
+    try:
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+
+
+def own_buffers() -> dict[str, bool]:
+    """Arguments for DistributedDataParallel that leave each rank its own buffers while it trains.
+
+        model = DDP(model, **own_buffers())
+
+    The forward of a wrapped model overwrites its buffers with rank 0's. Where it is called twice before one
+    backward pass, that would change in place what the first call's backward pass needs. `sync_buffers` makes
+    them equal for evaluation and checkpoints. (torch 2.13 renamed the argument.)
+    """
+    known = inspect.signature(DistributedDataParallel.__init__).parameters
+    return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
+
+
+def forward_of(model: Any) -> Any:
+    """What to call where the same line trains and evaluates: the wrapped model, or the one inside.
+
+        outputs = forward_of(model)(inputs)
+
+    While gradients are recorded it is the wrapped model, whose forward is collective; under `no_grad` it is
+    the model inside, since ranks may hold different numbers of batches there. With one process likewise.
+    """
+    if torch.is_grad_enabled() or not isinstance(model, DistributedDataParallel):
+        return model
+    return model.module
+
+
+def broadcast_model(model: nn.Module) -> None:
+    """Give every rank rank 0's parameters and buffers: for a model that is not wrapped, before it is trained.
+
+    DistributedDataParallel does this when it is made. With N processes (collective): one broadcast for each
+    parameter and buffer. With one process: nothing.
+    """
+    if _alone():
+        return
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            dist.broadcast(tensor.data, src=0)
+
+
+def average_gradients(holder: Any) -> None:
+    """Average the gradients over the ranks: after `backward`, for a model that no wrapper can serve.
+
+        loss.backward()
+        average_gradients(model)        # or the optimizer that holds its parameters
+
+    DistributedDataParallel sees only what goes through its `forward`. Where the loss is made by another method,
+    by parts of the model or by `autograd.grad`, this does the same in one all-reduce for each type of tensor,
+    after the backward pass instead of during it. Calling it again before the step changes nothing that is
+    averaged already. A parameter without a gradient counts as zero if another rank has one for it. With N
+    processes: collective. With one process: nothing.
+    """
+    if _alone():
+        return
+    groups = getattr(holder, "param_groups", None)
+    parameters = holder.parameters() if groups is None else (p for group in groups for p in group["params"])
+    trained = [parameter for parameter in parameters if parameter.requires_grad or parameter.grad is not None]
+    if not trained:
+        return
+    held = torch.tensor([parameter.grad is not None for parameter in trained], dtype=torch.uint8)
+    held = held.to(trained[0].device)
+    dist.all_reduce(held, op=dist.ReduceOp.MAX)
+    kinds: dict[Any, list[Any]] = {}
+    for parameter, wanted in zip(trained, held.tolist()):
+        if wanted:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            kinds.setdefault((parameter.grad.dtype, parameter.grad.device), []).append(parameter.grad)
+    for gradients in kinds.values():
+        flat = torch.cat([gradient.detach().reshape(-1) for gradient in gradients])
+        dist.all_reduce(flat)
+        flat /= _where().world_size
+        for gradient, part in zip(gradients, flat.split([gradient.numel() for gradient in gradients])):
+            gradient.detach().copy_(part.view_as(gradient))
 
 
 def scale_by_count(count: Any) -> Any:

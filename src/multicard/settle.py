@@ -18,14 +18,45 @@ from multicard.source import Module, Site
 
 MARK = re.compile("«([^»]+)»")
 IMPORTS = "MC100"
-RUNTIME = frozenset({
-    "DistributedSampler", "EvalSampler", "NullWriter", "ShardedBatchSampler", "ShardedIterable", "ShardedSampler",
-    "accumulate", "all_gather_with_grad", "all_reduce_max", "all_reduce_min", "all_reduce_sum", "any_rank",
-    "average_gradients", "broadcast_model", "broadcast_value", "device_ids", "forward_of", "gather_in_order",
-    "global_batches", "is_main_process", "main_process_first", "own_device", "per_card", "print_log",
-    "save_checkpoint", "scale_by_count", "set_epoch", "setup_ddp", "shard_batch", "share_of", "sync_buffers", "unwrap", "vary_seed",
-    "whole_loader", "all_trainable",
-})
+RUNTIME = frozenset(
+    {
+        "DistributedSampler",
+        "EvalSampler",
+        "NullWriter",
+        "ShardedBatchSampler",
+        "ShardedIterable",
+        "ShardedSampler",
+        "accumulate",
+        "all_gather_with_grad",
+        "all_reduce_max",
+        "all_reduce_min",
+        "all_reduce_sum",
+        "any_rank",
+        "average_gradients",
+        "broadcast_model",
+        "broadcast_value",
+        "device_ids",
+        "forward_of",
+        "gather_in_order",
+        "global_batches",
+        "is_main_process",
+        "main_process_first",
+        "own_device",
+        "per_card",
+        "print_log",
+        "save_checkpoint",
+        "scale_by_count",
+        "set_epoch",
+        "setup_ddp",
+        "shard_batch",
+        "share_of",
+        "sync_buffers",
+        "unwrap",
+        "vary_seed",
+        "whole_loader",
+        "all_trainable",
+    }
+)
 PLAIN = {
     "dist": "import torch.distributed as dist",
     "DDP": "from torch.nn.parallel import DistributedDataParallel as DDP",
@@ -69,7 +100,11 @@ class _Names:
                 for alias in node.names:
                     if alias.name == wanted and (alias.asname or "." not in alias.name):
                         return alias.asname or alias.name
-            elif isinstance(node, ast.ImportFrom) and mark in RUNTIME and node.module in {"ddp_runtime", "multicard.runtime"}:
+            elif (
+                isinstance(node, ast.ImportFrom)
+                and mark in RUNTIME
+                and node.module in {"ddp_runtime", "multicard.runtime"}
+            ):
                 for alias in node.names:
                     if alias.name == mark:
                         return alias.asname or alias.name
@@ -81,9 +116,15 @@ class _Names:
         for mark, line in PLAIN.items():
             if mark in self.needs:
                 name = self.needs[mark]
-                plain.append(line if name == mark else re.sub(r"(import \S+)( as \S+)?$", rf"\1 as {name}", line))
+                plain.append(
+                    line if name == mark else re.sub(r"(import \S+)( as \S+)?$", rf"\1 as {name}", line)
+                )
         helpers = sorted(
-            (mark if name == mark else f"{mark} as {name}" for mark, name in self.needs.items() if mark in RUNTIME),
+            (
+                mark if name == mark else f"{mark} as {name}"
+                for mark, name in self.needs.items()
+                if mark in RUNTIME
+            ),
             key=str.lower,
         )
         if helpers:
@@ -121,9 +162,7 @@ def _without_collisions(findings: Iterable[Finding]) -> list[Finding]:
     taken: dict[Module, list[Edit]] = {}
     kept: list[Finding] = []
     for finding in findings:
-        clash = any(
-            collide(mine, other) for mine in finding.edits for other in taken.get(mine.module, ())
-        )
+        clash = any(collide(mine, other) for mine in finding.edits for other in taken.get(mine.module, ()))
         if clash:
             kept.append(
                 left(
@@ -148,7 +187,9 @@ def _written(
     """New texts; a module that would not parse loses the findings that break it, one by one."""
     broken: set[int] = set()
     while True:
-        current = [finding if index not in broken else _broken(finding) for index, finding in enumerate(findings)]
+        current = [
+            finding if index not in broken else _broken(finding) for index, finding in enumerate(findings)
+        ]
         resolved, texts, helpers = _resolve(facts, current, runtime, rank_is_global=rank_is_global)
         bad = next((module for module in facts.modules if not _parses(texts[module])), None)
         if bad is None:
@@ -215,7 +256,9 @@ def _resolve(
     imports = [finding for module in facts.modules if (finding := _import(facts, names[module])) is not None]
     everything = [*imports, *resolved]
     texts = {
-        module: apply(module, [edit for finding in everything for edit in finding.edits if edit.module is module])
+        module: apply(
+            module, [edit for finding in everything for edit in finding.edits if edit.module is module]
+        )
         for module in facts.modules
     }
     helpers = frozenset(mark for item in names.values() for mark in item.needs if mark in RUNTIME)
@@ -253,7 +296,11 @@ def import_place(facts: Facts, module: Module, lines: list[str]) -> tuple[ast.st
         msg = "an empty module needs no imports"
         raise AssertionError(msg)
     first = body[0]
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+    if (
+        isinstance(first, ast.Expr)
+        and isinstance(first.value, ast.Constant)
+        and isinstance(first.value.value, str)
+    ):
         if len(body) > 1:
             return body[1], insert_before(module, body[1], *lines)
         return first, insert_after(module, first, *lines)
@@ -266,11 +313,17 @@ def _may_stand_between(statement: ast.stmt) -> bool:
     match statement:
         case ast.Expr(value=ast.Constant()):
             return True
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="warnings" | "matplotlib" | "mpl")))):
+        case ast.Expr(
+            value=ast.Call(func=ast.Attribute(value=ast.Name(id="warnings" | "matplotlib" | "mpl")))
+        ):
             return True
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Attribute(value=ast.Name(id="sys"), attr="path")))):
+        case ast.Expr(
+            value=ast.Call(func=ast.Attribute(value=ast.Attribute(value=ast.Name(id="sys"), attr="path")))
+        ):
             return True
-        case ast.Assign(targets=[ast.Subscript(value=ast.Attribute(value=ast.Name(id="os"), attr="environ"))]):
+        case ast.Assign(
+            targets=[ast.Subscript(value=ast.Attribute(value=ast.Name(id="os"), attr="environ"))]
+        ):
             return True
         case _:
             return False

@@ -72,7 +72,10 @@ def _active(facts: Facts, module: Module) -> set[ast.stmt]:
         if isinstance(statement, ast.Import):
             names = [alias.name for alias in statement.names]
         elif isinstance(statement, ast.ImportFrom):
-            names = [statement.module or "", *(f"{statement.module}.{alias.name}" for alias in statement.names)]
+            names = [
+                statement.module or "",
+                *(f"{statement.module}.{alias.name}" for alias in statement.names),
+            ]
         else:
             continue
         if any(facts.program.find(name) in busy for name in names if name):
@@ -82,22 +85,44 @@ def _active(facts: Facts, module: Module) -> set[ast.stmt]:
 
 def _matters(kind: str, name: str) -> bool:
     if kind == "call":
-        return name in {"builtins.print", "builtins.open", "torch.cuda.set_device", "torch.save", "os.makedirs", "os.mkdir"}
+        return name in {
+            "builtins.print",
+            "builtins.open",
+            "torch.cuda.set_device",
+            "torch.save",
+            "os.makedirs",
+            "os.mkdir",
+        }
     return kind in {"data_call", "forward", "iterate", "method", "load"}
 
 
 def _inert(statement: ast.stmt) -> bool:
     """Whether a top-level statement may run before the processes start."""
     match statement:
-        case ast.Import() | ast.ImportFrom() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() | ast.Pass():
+        case (
+            ast.Import()
+            | ast.ImportFrom()
+            | ast.FunctionDef()
+            | ast.AsyncFunctionDef()
+            | ast.ClassDef()
+            | ast.Pass()
+        ):
             return True
         case ast.Expr(value=ast.Constant()):
             return True
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="warnings" | "matplotlib" | "mpl" | "sns" | "plt")))):
+        case ast.Expr(
+            value=ast.Call(
+                func=ast.Attribute(value=ast.Name(id="warnings" | "matplotlib" | "mpl" | "sns" | "plt"))
+            )
+        ):
             return True
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Attribute(value=ast.Name(id="sys"), attr="path")))):
+        case ast.Expr(
+            value=ast.Call(func=ast.Attribute(value=ast.Attribute(value=ast.Name(id="sys"), attr="path")))
+        ):
             return True
-        case ast.Assign(targets=[ast.Subscript(value=ast.Attribute(value=ast.Name(id="os"), attr="environ"))]):
+        case ast.Assign(
+            targets=[ast.Subscript(value=ast.Attribute(value=ast.Name(id="os"), attr="environ"))]
+        ):
             return True
         case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
             return _constant(value)
@@ -111,6 +136,19 @@ def _inert(statement: ast.stmt) -> bool:
 
 def _constant(value: ast.expr) -> bool:
     return all(
-        isinstance(node, ast.Constant | ast.List | ast.Tuple | ast.Dict | ast.Set | ast.UnaryOp | ast.BinOp | ast.operator | ast.unaryop | ast.expr_context | ast.Name)
+        isinstance(
+            node,
+            ast.Constant
+            | ast.List
+            | ast.Tuple
+            | ast.Dict
+            | ast.Set
+            | ast.UnaryOp
+            | ast.BinOp
+            | ast.operator
+            | ast.unaryop
+            | ast.expr_context
+            | ast.Name,
+        )
         for node in ast.walk(value)
     )

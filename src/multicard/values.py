@@ -94,7 +94,7 @@ class Obj:
         return here
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Func:
     """A function of the program, perhaps bound to an object."""
 
@@ -106,7 +106,7 @@ class Func:
     decorators: tuple[str, ...] = ()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Class:
     """A class of the program."""
 
@@ -135,7 +135,7 @@ class Lib:
     name: str
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Mod:
     """A local module."""
 

@@ -14,12 +14,27 @@ from multicard.facts import Facts
 from multicard.interpret import Event, Interpreter, Wrap
 from multicard.program import Program
 from multicard.source import Module
-from multicard.values import Const, Obj
+from multicard.libraries import WITHOUT_PARAMETERS
+from multicard.values import Class, Const, Obj
 
-SETUP = frozenset({
-    "to", "cuda", "half", "double", "float", "bfloat16", "apply", "share_memory", "type", "npu", "xpu", "resize_token_embeddings",
-    "gradient_checkpointing_enable", "add_module",
-})
+SETUP = frozenset(
+    {
+        "to",
+        "cuda",
+        "half",
+        "double",
+        "float",
+        "bfloat16",
+        "apply",
+        "share_memory",
+        "type",
+        "npu",
+        "xpu",
+        "resize_token_embeddings",
+        "gradient_checkpointing_enable",
+        "add_module",
+    }
+)
 TRIES = 5
 
 Identity = tuple[object, ...]
@@ -59,12 +74,15 @@ def wrap_models(program: Program) -> Facts:
     unfit = {id(group): _unfit(bare, group) for group in groups}
     first = tuple(
         dict.fromkeys(
-            places[0] for group, places in zip(groups, proposals, strict=True) if places and not unfit[id(group)]
+            places[0]
+            for group, places in zip(groups, proposals, strict=True)
+            if places and not unfit[id(group)]
         )
     )
     facts = follow(program, first) if first else bare
     if first and all(
-        unfit[id(group)] or (places and accepted(facts, group)) for group, places in zip(groups, proposals, strict=True)
+        unfit[id(group)] or (places and accepted(facts, group))
+        for group, places in zip(groups, proposals, strict=True)
     ):
         chosen = [(g, p[0]) for g, p in zip(groups, proposals, strict=True) if p and not unfit[id(g)]]
     else:
@@ -83,7 +101,8 @@ def wrap_models(program: Program) -> Facts:
     facts.unwrapped = tuple(
         (
             group.models[0],
-            unfit[id(group)] or "no statement was found after which every training forward pass meets the wrapper",
+            unfit[id(group)]
+            or "no statement was found after which every training forward pass meets the wrapper",
             next(iter(places), None),
         )
         for group, places in zip(groups, proposals, strict=True)
@@ -118,7 +137,11 @@ def accepted(facts: Facts, group: Group) -> bool:
         model = bare_of(event)
         if model is None or identity(model) not in group.ids or not facts.trains(event):
             continue
-        if event.kind == "through_method" or not isinstance(event.subject, Obj) or event.subject.kind != "wrapped":
+        if (
+            event.kind == "through_method"
+            or not isinstance(event.subject, Obj)
+            or event.subject.kind != "wrapped"
+        ):
             return False
         through += 1
     return through > 0
@@ -132,7 +155,13 @@ def _unfit(facts: Facts, group: Group) -> str:
             return f"`{event.name}` is called in training, and a wrapper only sees `forward`"
     for event in facts.events("forward", dead=False):
         model = bare_of(event)
-        if model is not None and model not in members and model.root in members and facts.trains(event) and event.grad:
+        if (
+            model is not None
+            and model not in members
+            and model.root in members
+            and facts.trains(event)
+            and event.grad
+        ):
             return "parts of it are called in training, and a wrapper only sees the whole"
     for event in facts.events("autograd_grad", dead=False):
         if facts.trains(event) and members & set(getattr(event.subject, "models", ())):
@@ -185,7 +214,11 @@ def _places(facts: Facts, group: Group) -> Iterator[Wrap]:
 
 
 def _replaces(
-    facts: Facts, module: Module, statement: ast.stmt, node: ast.Name | ast.Attribute, binds: dict[ast.AST, list[Event]]
+    facts: Facts,
+    module: Module,
+    statement: ast.stmt,
+    node: ast.Name | ast.Attribute,
+    binds: dict[ast.AST, list[Event]],
 ) -> bool:
     """Whether a branch only binds anew what an earlier statement outside of it has bound."""
     outer = facts.parents(module)[statement]
@@ -228,6 +261,88 @@ def _settled(facts: Facts, group: Group, module: Module, statement: ast.stmt, or
         if any(_sets_up(event, members, thawed) for event in inside):
             last = sibling
     return last
+
+
+def wrapper_options(facts: Facts, models: list[Obj]) -> tuple[list[str], bool]:
+    """Arguments that DDP needs for these models, and whether they must be trainable while they are wrapped."""
+    ids = {identity(model) for model in models}
+    ours = {obj for obj in facts.run.born.values() if obj.kind == "model" and identity(obj) in ids}
+    when = min((e.order for e in facts.events("wrap") if bare_of(e) in ours), default=0)
+    frozen_before = frozen_after = thawed_after = False
+    for event in facts.events("freeze", dead=False):
+        if not _of(event, ours):
+            continue
+        off = Const(True) not in event.args.get("value", frozenset())
+        frozen_before |= off and event.order < when
+        frozen_after |= event.order > when and event.args.get("value") != frozenset({Const(True)})
+        thawed_after |= event.order > when and event.args.get("value") != frozenset({Const(False)})
+    options = []
+    if frozen_after or (frozen_before and thawed_after) or any(_partly_used(model) for model in ours):
+        options.append("find_unused_parameters=True")
+    if any(_called_often(facts, model) for model in ours) and any(_has_statistics(model) for model in ours):
+        options.append("**«own_buffers»()")
+    return options, frozen_before and thawed_after
+
+
+def _called_often(facts: Facts, model: Obj) -> bool:
+    """Whether several forward passes may come before one backward pass."""
+    nodes = {
+        event.node
+        for event in facts.events("forward", dead=False)
+        if bare_of(event) is model and facts.trains(event)
+    }
+    return len(nodes) > 1
+
+
+def _has_statistics(model: Obj, depth: int = 0) -> bool:
+    """Whether a model keeps running statistics, as far as its parts are seen."""
+    if any(word in model.name for word in ("BatchNorm", "models.", "SpectralNorm", "create_model")):
+        return True
+    parts = [value for values in (*model.attrs.values(), model.rest) for value in values]
+    for part in parts:
+        if isinstance(part, Obj) and part is not model and depth < 8:
+            inner = [part] if part.kind == "model" else [v for v in part.rest if isinstance(v, Obj)]
+            inner += [v for values in part.items or () for v in values if isinstance(v, Obj)]
+            if any(item.kind == "model" and _has_statistics(item, depth + 1) for item in inner):
+                return True
+    return False
+
+
+def _partly_used(model: Obj) -> bool:
+    """Whether a model makes a part that none of its methods reads again."""
+    if model.cls is None:
+        return False
+    loads: set[str] = set()
+    for cls in model.cls.mro():
+        if not isinstance(cls, Class):
+            continue
+        for node in ast.walk(cls.node):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                loads.add(node.attr)
+            elif isinstance(node, ast.Name) and node.id in {"getattr", "vars", "super"}:
+                dynamic = node.id != "super"
+                if dynamic:
+                    return False
+            elif isinstance(node, ast.Attribute) and node.attr in {
+                "children",
+                "modules",
+                "_modules",
+                "__dict__",
+            }:
+                return False
+    parts = [
+        name
+        for name, values in model.attrs.items()
+        if name.isidentifier()
+        and any(isinstance(v, Obj) and v.kind == "model" and has_parameters(v) for v in values)
+    ]
+    return any(name not in loads for name in parts)
+
+
+def has_parameters(model: Obj) -> bool:
+    """Whether a module may hold parameters: an activation or a loss does not."""
+    tail = model.name.rpartition(".")[2]
+    return tail not in WITHOUT_PARAMETERS and not tail.endswith("Loss")
 
 
 def _of(event: Event, members: set[Obj]) -> bool:

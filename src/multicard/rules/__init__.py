@@ -3,13 +3,41 @@
 from typing import cast
 
 from multicard.plan import Rule
-from multicard.rules import finish_processes, start_processes, wrap_model
+from multicard.rules import (
+    agree_to_stop,
+    count_batches,
+    evaluate_inside,
+    finish_processes,
+    print_once,
+    reach_inside,
+    shard_evaluation_data,
+    shard_training_data,
+    show_progress_once,
+    start_processes,
+    tell_epoch,
+    total_metrics,
+    use_own_device,
+    vary_randomness,
+    wrap_model,
+)
 
 RULES: tuple[Rule, ...] = cast(
     "tuple[Rule, ...]",
     (
         start_processes,
+        use_own_device,
         wrap_model,
+        vary_randomness,
+        shard_training_data,
+        shard_evaluation_data,
+        tell_epoch,
+        reach_inside,
+        evaluate_inside,
+        total_metrics,
+        count_batches,
+        agree_to_stop,
+        print_once,
+        show_progress_once,
         finish_processes,
     ),
 )

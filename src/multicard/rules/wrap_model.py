@@ -1,42 +1,136 @@
+import ast
 from collections.abc import Iterator
 
 from multicard.edits import insert_after
 from multicard.facts import Facts
-from multicard.interpret import Wrap
+from multicard.interpret import Event, Wrap
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
-from multicard.values import Obj
+from multicard.source import Module
+from multicard.values import Const, Obj, data_of
+from multicard.wraps import identity, wrapper_options
 
 CODE = "MC301"
 TITLE = Text("Wrap the model in DDP", "模型用 DDP 包装")
 
+_OPTIONS = {
+    "find_unused_parameters=True": Text(
+        "; parameters are frozen after it is wrapped, or a part gets no gradient, so unused ones are searched for",
+        ";包装之后有参数被冻结,或有部分参数没有梯度,因此要查找未使用的参数",
+    ),
+    "**«own_buffers»()": Text(
+        "; it is called several times before a backward pass, between which its buffers must not be overwritten",
+        ";一次反向传播前有多次前向传播,期间不能覆盖缓冲区",
+    ),
+}
+
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """One finding for each place where a model is wrapped."""
+    """One finding for each place where a model is wrapped, and for each backward pass of a model that cannot be."""
     wraps: dict[Wrap, list[Obj]] = {}
     for model, wrap in facts.places:
         wraps.setdefault(wrap, []).append(model)
     for wrap, models in wraps.items():
-        module = facts.module_of[wrap.target]
-        name = module.text(wrap.target)
-        options = "".join(f", {option}" for option in facts.wrapper_options(models))
-        yield Finding(
-            CODE,
-            facts.site(module, wrap.statement),
-            Text(
-                f"gradients of `{name}` are averaged over the ranks in every backward pass",
-                f"每次反向传播时对 `{name}` 的梯度做多卡平均",
-            ),
-            (insert_after(module, wrap.statement, f"{name} = «DDP»({name}, device_ids=«device_ids»({name}){options})"),),
-        )
+        yield _wrapped(facts, wrap, models)
     for model, reason, home in facts.unwrapped:
-        del home
-        site = model.site or facts.site(facts.program.entry, facts.program.entry.tree.body[0])
+        yield from _averaged(facts, model, reason, home)
+
+
+def _wrapped(facts: Facts, wrap: Wrap, models: list[Obj]) -> Finding:
+    module = facts.module_of[wrap.target]
+    name = module.text(wrap.target)
+    options, trainable = wrapper_options(facts, models)
+    given = "".join(f", {option}" for option in options)
+    line = f"{name} = «DDP»({name}, device_ids=«device_ids»({name}){given})"
+    lines = [f"with «all_trainable»({name}):", f"{module.unit}{line}"] if trainable else [line]
+    return Finding(
+        CODE,
+        facts.site(module, wrap.statement),
+        Text(
+            f"gradients of `{name}` are averaged over the ranks in every backward pass"
+            + "".join(_OPTIONS[option].en for option in options),
+            f"每次反向传播时对 `{name}` 的梯度做多卡平均" + "".join(_OPTIONS[option].zh for option in options),
+        ),
+        (insert_after(module, wrap.statement, *lines),),
+    )
+
+
+def _averaged(facts: Facts, model: Obj, reason: str, home: Wrap | None) -> Iterator[Finding]:
+    """The model stays bare: its gradients are averaged after each backward pass."""
+    own = {obj for obj in facts.run.born.values() if obj.kind == "model" and identity(obj) == identity(model)}
+    why = Text(
+        f"no wrapper can serve here ({reason}), so gradients are averaged over the ranks after the backward pass",
+        f"这里无法使用包装器({reason}),因此在反向传播之后直接对梯度做多卡平均",
+    )
+    if home is not None:
+        module = facts.module_of[home.target]
+        name = module.text(home.target)
         yield Finding(
-            CODE,
-            site,
-            Text(f"`{model.name}` cannot be wrapped: {reason}", f"`{model.name}` 无法包装:{reason}"),
-            (),
-            Text("wrap it by hand", "请手动包装"),
-            Kind.LEFT,
+            CODE, facts.site(module, home.statement), why, (insert_after(module, home.statement, f"«broadcast_model»({name})"),)
         )
+    done: set[ast.AST] = set()
+    for event in facts.backwards:
+        if event.node in done or not own & set(getattr(event.subject, "models", ())):
+            continue
+        done.add(event.node)
+        statement = facts.statement(event.module, event.node)
+        holder = _holder(facts, event, own)
+        if holder is None:
+            yield Finding(
+                CODE,
+                facts.site(event.module, event.node),
+                Text(
+                    f"gradients must be averaged here, and neither the model nor its optimizer is in sight ({reason})",
+                    f"这里需要对梯度做多卡平均,但看不到模型或优化器({reason})",
+                ),
+                advice=Text(
+                    "call average_gradients(model) from ddp_runtime after this line",
+                    "请在这一行之后调用 ddp_runtime 的 average_gradients(model)",
+                ),
+                kind=Kind.LEFT,
+            )
+            continue
+        line = f"«average_gradients»({holder})"
+        yield Finding(CODE, facts.site(event.module, event.node), why, (insert_after(event.module, statement, line),))
+
+
+def _holder(facts: Facts, event: Event, own: set[Obj]) -> str | None:
+    """The model, or an optimizer that holds its parameters, as it is written near a backward pass."""
+    module = event.module
+    scope = facts.scope(module, event.node)
+    optimizer: str | None = None
+    for node in ast.walk(scope):
+        if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load) or not _path(node):
+            continue
+        values = [value for value in facts.values(node) if value != Const(None)]
+        if values and all(isinstance(value, Obj) and value in own for value in values):
+            return module.text(node)
+        if values and all(isinstance(value, Obj) and value.kind == "optimizer" for value in values):
+            held = {m.root for value in values if isinstance(value, Obj) for args in value.args.values() for m in data_of(args).models}
+            if held & {m.root for m in own}:
+                optimizer = optimizer or module.text(node)
+    if optimizer is None and isinstance(event.node, ast.Call):
+        return _self_holder(facts, module, scope, own)
+    return optimizer
+
+
+def _self_holder(facts: Facts, module: Module, scope: ast.AST, own: set[Obj]) -> str | None:
+    """`self.model`, where the object that runs holds the model under that name."""
+    if not isinstance(scope, ast.FunctionDef) or not scope.args.args:
+        return None
+    first = scope.args.args[0].arg
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Name) and node.id == first:
+            for value in facts.values(node):
+                if isinstance(value, Obj):
+                    for attr, values in value.attrs.items():
+                        if attr.isidentifier() and any(item in own for item in values):
+                            return f"{first}.{attr}"
+    del module
+    return None
+
+
+def _path(node: ast.expr) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name)

@@ -1,0 +1,725 @@
+"""What a batch loop carries out: counters, sums, lists; and whether shares of them can be put together again.
+
+If each rank walks through its share of the batches, a sum over the ranks is the sum over the data set, and lists
+joined in rank order are the list in data set order (evaluation deals whole batches in runs).  That holds for values
+that start empty before the loop and only ever grow by what a batch gives.  Anything else that leaves the loop makes
+it not understood, with the line and the reason, and then every rank walks through all batches.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from multicard.facts import Facts
+from multicard.source import Module
+from multicard.values import Obj
+
+
+class How(Enum):
+    """How shares are put together."""
+
+    SUM = "all_reduce_sum"
+    MAX = "all_reduce_max"
+    MIN = "all_reduce_min"
+    GATHER = "gather_in_order"
+    COUNT = "count"
+    METER = "meter"
+    LAST = "last"
+    """Only the last batch's value is left."""
+
+
+@dataclass(frozen=True, eq=False)
+class Carried:
+    """One value that leaves a loop."""
+
+    name: str
+    """As it is written after the loop: `correct`, `self.total`."""
+    how: How
+    node: ast.AST
+
+
+@dataclass(eq=False)
+class Reading:
+    """A loop, read."""
+
+    module: Module
+    loop: ast.For
+    carried: list[Carried] = field(default_factory=list)
+    problems: list[tuple[ast.AST, str, str]] = field(default_factory=list)
+    """What is not understood: where, and why in English and Chinese."""
+    meters: dict[str, "Meter"] = field(default_factory=dict)
+
+    def of(self, how: How) -> list[str]:
+        """The names to be put together this way, in the order in which the loop changes them."""
+        return list(dict.fromkeys(item.name for item in self.carried if item.how is how))
+
+    def problem(self, node: ast.AST, en: str, zh: str) -> None:
+        """Note that something is not understood."""
+        self.problems.append((node, en, zh))
+
+
+@dataclass(frozen=True, eq=False)
+class Meter:
+    """A class that adds up: which attributes are sums, and what follows from them."""
+
+    sums: tuple[str, ...]
+    derived: tuple[tuple[str, str], ...]
+    """Attribute and the expression over `self.` that gives it."""
+
+
+GROWING = frozenset({"append", "extend"})
+CAT = frozenset(
+    {
+        "torch.cat",
+        "torch.concat",
+        "torch.concatenate",
+        "numpy.concatenate",
+        "numpy.append",
+        "torch.vstack",
+        "numpy.vstack",
+        "torch.hstack",
+        "numpy.hstack",
+    }
+)
+
+
+def read_loop(facts: Facts, module: Module, loop: ast.For) -> Reading:
+    """Read one loop over batches."""
+    return _Reader(facts, module, loop).read()
+
+
+class _Reader:
+    def __init__(self, facts: Facts, module: Module, loop: ast.For) -> None:
+        self.facts = facts
+        self.module = module
+        self.loop = loop
+        self.reading = Reading(module, loop)
+        self.scope = facts.scope(module, loop)
+        self.counter = _counter(loop)
+        self.inside = set(ast.walk(loop))
+        self.writes: dict[str, list[tuple[str, ast.AST, ast.expr | None]]] = {}
+        self.roots: dict[str, ast.expr] = {}
+
+    def read(self) -> Reading:
+        self._collect(self.loop.body)
+        targets = {node.id for node in ast.walk(self.loop.target) if isinstance(node, ast.Name)}
+        for name, writes in self.writes.items():
+            self._judge(name, writes, targets)
+        self._judge_counter(targets)
+        self._leaves()
+        return self.reading
+
+    # --- what is written ---------------------------------------------------------------------------------------
+
+    def _collect(self, body: Iterable[ast.stmt]) -> None:
+        for statement in body:
+            for node in _walk_scope(statement):
+                self._collect_node(node)
+
+    def _collect_node(self, node: ast.AST) -> None:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    self._assigned(target, node, value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                self._assigned(target, node, value)
+            case ast.AugAssign(target=target, op=op, value=value):
+                kind = "add" if isinstance(op, ast.Add | ast.Sub) else "other"
+                self._write(target, kind, node, value)
+            case ast.NamedExpr(target=target, value=value):
+                self._write(target, "set", node, value)
+            case ast.For(target=target) if node is not self.loop:
+                for part in ast.walk(target):
+                    if isinstance(part, ast.Name):
+                        self._write(part, "set", node, None)
+            case ast.withitem(optional_vars=ast.expr() as target):
+                for part in ast.walk(target):
+                    if isinstance(part, ast.Name):
+                        self._write(part, "set", node, None)
+            case ast.Call(func=ast.Attribute(value=owner, attr=attr)):
+                self._called(owner, attr, node)
+            case _:
+                pass
+
+    def _assigned(self, target: ast.expr, node: ast.AST, value: ast.expr) -> None:
+        if isinstance(target, ast.Tuple | ast.List):
+            for element in target.elts:
+                self._write(element.value if isinstance(element, ast.Starred) else element, "set", node, None)
+        else:
+            self._write(target, "set", node, value)
+
+    def _write(self, target: ast.expr, kind: str, node: ast.AST, value: ast.expr | None) -> None:
+        root = target
+        item = False
+        while isinstance(root, ast.Subscript):
+            root, item = root.value, True
+        if not isinstance(root, ast.Name | ast.Attribute):
+            return
+        name = self.module.text(root)
+        self.roots.setdefault(name, root)
+        self.writes.setdefault(name, []).append((f"{kind} item" if item else kind, node, value))
+
+    def _called(self, owner: ast.expr, attr: str, node: ast.Call) -> None:
+        root, item = owner, False
+        while isinstance(root, ast.Subscript):
+            root, item = root.value, True
+        if not isinstance(root, ast.Name | ast.Attribute):
+            return
+        name = self.module.text(root)
+        if attr in GROWING and self._container(root):
+            kind = "grow"
+        elif attr in {"add_", "sub_"}:
+            kind = "add"
+        elif attr == "add" and self._container(root):
+            kind = "grow"
+        elif self._meter(root) is not None and self._start(name) == "meter":
+            kind = "meter"
+        elif attr in {"update", "insert", "pop", "clear", "remove", "setdefault"} and self._container(root):
+            kind = "update" if attr == "update" else "other"
+        else:
+            return
+        self.roots.setdefault(name, root)
+        value = node.args[0] if node.args else None
+        self.writes.setdefault(name, []).append((f"{kind} item" if item else kind, node, value))
+
+    def _container(self, node: ast.expr) -> bool:
+        return any(
+            isinstance(value, Obj) and value.kind in {"list", "set", "dict"}
+            for value in self.facts.values(node)
+        )
+
+    def _meter(self, node: ast.expr) -> Obj | None:
+        for value in self.facts.values(node):
+            if isinstance(value, Obj) and value.kind == "instance" and value.cls is not None:
+                return value
+        return None
+
+    # --- what is carried ---------------------------------------------------------------------------------------
+
+    def _judge(
+        self, name: str, writes: list[tuple[str, ast.AST, ast.expr | None]], targets: set[str]
+    ) -> None:
+        root = self.roots[name]
+        if name in targets or not self._outlives(name, root, writes):
+            return
+        kinds = {self._kind(name, kind, value) for kind, _, value in writes}
+        kinds.discard("")
+        node = writes[0][1]
+        if self._conditional(writes):
+            self.reading.problem(
+                node,
+                f"`{name}` grows only in some batches, chosen by their number",
+                f"`{name}` 只在按序号选出的部分批次里增长",
+            )
+            return
+        start = self._start(name)
+        carried = self._how(kinds, start)
+        if carried is How.METER:
+            self._judge_meter(name, root, node)
+        elif carried is None:
+            self.reading.problem(
+                node,
+                f"`{name}` leaves the loop and is not a plain sum or list that starts before it",
+                f"`{name}` 会带出循环,但不是循环前清空、循环内累加的计数或列表",
+            )
+        else:
+            self.reading.carried.append(Carried(name, carried, node))
+
+    @staticmethod
+    def _how(kinds: set[str], start: str) -> How | None:
+        table = {
+            (frozenset({"add"}), "zero"): How.SUM,
+            (frozenset({"add"}), "dict"): How.SUM,
+            (frozenset({"add item"}), "zero"): How.SUM,
+            (frozenset({"add item"}), "list of zeros"): How.SUM,
+            (frozenset({"add item"}), "dict"): How.SUM,
+            (frozenset({"grow"}), "empty"): How.GATHER,
+            (frozenset({"add"}), "empty"): How.GATHER,
+            (frozenset({"grow", "add"}), "empty"): How.GATHER,
+            (frozenset({"cat"}), "empty"): How.GATHER,
+            (frozenset({"cat"}), "empty tensor"): How.GATHER,
+            (frozenset({"set item"}), "dict"): How.GATHER,
+            (frozenset({"update"}), "dict"): How.GATHER,
+            (frozenset({"max"}), "zero"): How.MAX,
+            (frozenset({"max"}), "number"): How.MAX,
+            (frozenset({"min"}), "number"): How.MIN,
+            (frozenset({"min"}), "zero"): How.MIN,
+        }
+        if kinds == {"meter"}:
+            return How.METER
+        return table.get((frozenset(kinds), start))
+
+    def _kind(self, name: str, kind: str, value: ast.expr | None) -> str:
+        """A write, told more closely."""
+        if kind in {"add", "add item", "grow", "grow item", "meter", "update"}:
+            if value is not None and kind.startswith("add") and self._reads_carried(value, name):
+                return "other"
+            return kind
+        if kind == "set" and value is not None:
+            match value:
+                case ast.BinOp(left=left, op=ast.Add(), right=right):
+                    if self._is(left, name) and not self._mentions(right, name):
+                        return "add"
+                    if self._is(right, name) and not self._mentions(left, name):
+                        return "add"
+                case ast.BinOp(left=left, op=ast.Sub(), right=right) if self._is(left, name):
+                    return "add" if not self._mentions(right, name) else "other"
+                case ast.Call(
+                    func=function, args=[ast.Tuple(elts=[first, *rest]) | ast.List(elts=[first, *rest]), *_]
+                ):
+                    if (
+                        self._named(function) & CAT
+                        and self._is(first, name)
+                        and rest
+                        and self._first_axis(value)
+                    ):
+                        return "cat"
+                case ast.Call(func=function, args=[first, second, *_]):
+                    names = self._named(function)
+                    if names & CAT and self._is(first, name) and self._first_axis(value):
+                        return "cat"
+                    if names & {"builtins.max", "builtins.min"} and (
+                        self._is(first, name) or self._is(second, name)
+                    ):
+                        return "max" if "builtins.max" in names else "min"
+                case _:
+                    pass
+            if not self._mentions(value, name):
+                return "set"
+        return "set item" if kind == "set item" else "set" if kind == "set" else "other"
+
+    def _first_axis(self, call: ast.Call) -> bool:
+        """Whether a concatenation goes along the first axis."""
+        names = self._named(call.func)
+        if any(name.endswith("hstack") for name in names):
+            return False
+        axes = [*(keyword.value for keyword in call.keywords if keyword.arg in {"dim", "axis"})]
+        position = 2 if "numpy.append" in names else 1
+        axes += call.args[position : position + 1]
+        return all(isinstance(axis, ast.Constant) and axis.value == 0 for axis in axes)
+
+    def _named(self, function: ast.expr) -> set[str]:
+        return {getattr(value, "name", "") for value in self.facts.values(function)}
+
+    def _is(self, node: ast.expr, name: str) -> bool:
+        return isinstance(node, ast.Name | ast.Attribute) and self.module.text(node) == name
+
+    def _mentions(self, node: ast.AST, name: str) -> bool:
+        return any(
+            isinstance(part, ast.Name | ast.Attribute) and self.module.text(part) == name
+            for part in ast.walk(node)
+        )
+
+    def _reads_carried(self, value: ast.expr, name: str) -> bool:
+        """Whether an increment itself depends on a running total."""
+        others = {
+            other
+            for other, writes in self.writes.items()
+            if any(kind.startswith("add") for kind, _, _ in writes)
+        }
+        return any(
+            self._mentions(value, other) for other in others if self._outside(other)
+        ) or self._mentions(value, name)
+
+    def _outside(self, name: str) -> bool:
+        return self._start(name) != ""
+
+    def _conditional(self, writes: list[tuple[str, ast.AST, ast.expr | None]]) -> bool:
+        """Whether a write depends on the number of the batch."""
+        if not self.counter:
+            return False
+        for _, node, _ in writes:
+            for parent in self.facts.ancestors(self.module, node):
+                if parent is self.loop:
+                    break
+                if isinstance(parent, ast.If) and self._mentions(parent.test, self.counter):
+                    return True
+        return False
+
+    def _outlives(
+        self, name: str, root: ast.expr, writes: list[tuple[str, ast.AST, ast.expr | None]]
+    ) -> bool:
+        """Whether somebody reads the value after the loop, or the next time round."""
+        if isinstance(root, ast.Attribute):
+            base = root
+            while isinstance(base, ast.Attribute | ast.Subscript):
+                base = base.value
+            if isinstance(base, ast.Name) and self._born_inside(base.id):
+                return False
+            return not self._of_model(root)
+        end = self.loop.end_lineno or 0
+        outer = self._outer()
+        for node in ast.walk(self.scope):
+            if not (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)):
+                continue
+            if node in self.inside:
+                continue
+            if node.lineno > end or (node.lineno == end):
+                if self._overwritten_before(name, node) or self._rebound_round(node):
+                    continue
+                return True
+            if outer is not None and node in set(ast.walk(outer)) and not self._reset_in(name, outer):
+                return True
+        declared = any(
+            isinstance(node, ast.Global | ast.Nonlocal) and name in node.names
+            for node in ast.walk(self.scope)
+        )
+        if declared:
+            return True
+        grows = any(kind.split()[0] in {"add", "grow", "update", "meter"} for kind, _, _ in writes)
+        if grows and not self._born_inside(name):
+            return self._start(name) == "" and not self._assigned_in_scope(name)
+        return False
+
+    def _of_model(self, root: ast.Attribute) -> bool:
+        return any(
+            isinstance(value, Obj)
+            and value.kind in {"model", "wrapped", "optimizer", "scheduler", "file", "iter"}
+            for value in self.facts.values(root.value)
+        )
+
+    def _born_inside(self, name: str) -> bool:
+        """Whether the loop body binds the name itself, before it changes it."""
+        writes = self.writes.get(name, [])
+        return bool(writes) and writes[0][0] == "set" and not self._mentions_first(writes[0], name)
+
+    def _mentions_first(self, write: tuple[str, ast.AST, ast.expr | None], name: str) -> bool:
+        return write[2] is not None and self._mentions(write[2], name)
+
+    def _assigned_in_scope(self, name: str) -> bool:
+        return any(
+            isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+            for node in ast.walk(self.scope)
+            if node not in self.inside
+        )
+
+    def _outer(self) -> ast.For | ast.While | None:
+        for parent in self.facts.ancestors(self.module, self.loop):
+            if parent is self.scope:
+                return None
+            if isinstance(parent, ast.For | ast.While):
+                return parent
+        return None
+
+    def _reset_in(self, name: str, outer: ast.For | ast.While) -> bool:
+        """Whether the outer loop gives the name a fresh start before this loop."""
+        return any(name in _bound_by(statement) for statement in self._before(outer))
+
+    def _overwritten_before(self, name: str, node: ast.Name) -> bool:
+        """Whether the name is bound anew between the loop and a read."""
+        end = self.loop.end_lineno or 0
+        block = self.facts.block(self.module, self.loop)
+        for statement in block[block.index(self.loop) + 1 :]:
+            if statement.lineno > node.lineno or node in set(ast.walk(statement)):
+                return False
+            if isinstance(statement, ast.Assign) and name in _bound_by(statement) and statement.lineno > end:
+                return True
+        return False
+
+    def _before(self, stop: ast.AST) -> Iterator[ast.stmt]:
+        """Statements that come before the loop in its blocks, nearest first, up to `stop`."""
+        here: ast.AST = self.loop
+        while here is not stop:
+            if isinstance(here, ast.stmt):
+                try:
+                    block = self.facts.block(self.module, here)
+                except AssertionError:
+                    block = [here]
+                yield from reversed(block[: block.index(here)])
+            parent = self.facts.parents(self.module).get(here)
+            if parent is None:
+                return
+            here = parent
+
+    def _start(self, name: str) -> str:
+        """What the value is before the loop: zero, an empty list, …; nothing where that is not seen."""
+        stop = self._outer() or self.scope
+        for statement in self._before(stop):
+            if isinstance(statement, ast.Assign):
+                for target in statement.targets:
+                    value = _part(target, statement.value, name, self.module)
+                    if value is not None:
+                        return self._empty(value)
+            elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+                if self._is(statement.target, name):
+                    return self._empty(statement.value)
+            elif isinstance(statement, ast.AugAssign) and self._is(statement.target, name):
+                return "other"
+            elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+                function = statement.value.func
+                if (
+                    isinstance(function, ast.Attribute)
+                    and self._is(function.value, name)
+                    and function.attr == "reset"
+                ):
+                    return "meter"
+            elif name in _bound_by(statement):
+                return "other"
+        return ""
+
+    def _empty(self, value: ast.expr) -> str:
+        match value:
+            case ast.Constant(value=int() | float() as number):
+                return "zero" if number == 0 else "number"
+            case ast.UnaryOp(operand=inner):
+                return "number" if self._empty(inner) in {"zero", "number"} else "other"
+            case ast.List(elts=[]) | ast.Constant(value=""):
+                return "empty"
+            case ast.Set(elts=[]):
+                return "empty"
+            case ast.Dict(values=values):
+                if all(self._empty(item) == "zero" for item in values):
+                    return "dict"
+                return "other"
+            case ast.DictComp(value=item):
+                return "dict" if self._empty(item) == "zero" else "other"
+            case ast.ListComp(elt=item):
+                return "list of zeros" if self._empty(item) == "zero" else "other"
+            case ast.BinOp(left=ast.List(elts=[item]), op=ast.Mult()):
+                return "list of zeros" if self._empty(item) == "zero" else "other"
+            case ast.List(elts=items):
+                return "list of zeros" if all(self._empty(item) == "zero" for item in items) else "other"
+            case ast.Call(func=function, args=args):
+                return self._empty_call(value, function, args)
+            case _:
+                return "other"
+
+    def _empty_call(self, call: ast.Call, function: ast.expr, args: list[ast.expr]) -> str:
+        if isinstance(function, ast.Attribute) and function.attr in {
+            "to",
+            "cuda",
+            "float",
+            "double",
+            "long",
+            "int",
+            "cpu",
+            "half",
+            "astype",
+            "type",
+        }:
+            return self._empty(function.value)
+        names = self._named(function)
+        if names & {
+            "torch.zeros",
+            "numpy.zeros",
+            "torch.zeros_like",
+            "numpy.zeros_like",
+            "collections.Counter",
+        }:
+            return "dict" if "collections.Counter" in names else "zero"
+        if names & {
+            "torch.tensor",
+            "numpy.array",
+            "torch.as_tensor",
+            "torch.FloatTensor",
+            "torch.Tensor",
+            "torch.LongTensor",
+            "numpy.float64",
+            "numpy.float32",
+        }:
+            if not args:
+                return "empty tensor"
+            inner = self._empty(args[0])
+            return {"empty": "empty tensor", "list of zeros": "zero"}.get(inner, inner)
+        if names & {"torch.empty", "numpy.empty"}:
+            return "empty tensor" if args and self._leads_with_zero(args) else "other"
+        if names & {"builtins.list", "builtins.set"} and not args:
+            return "empty"
+        if names & {"builtins.dict"} and not args:
+            return "dict"
+        if names & {"builtins.int", "builtins.float"} and not args:
+            return "zero"
+        if "collections.defaultdict" in names:
+            kinds = {getattr(value, "name", "") for value in self.facts.values(args[0])} if args else set()
+            return "dict" if kinds & {"builtins.int", "builtins.float"} else "other"
+        if any(isinstance(value, Obj) and value.kind == "instance" for value in self.facts.values(call)):
+            return "meter"
+        return "other"
+
+    @staticmethod
+    def _leads_with_zero(args: list[ast.expr]) -> bool:
+        first = args[0].elts[0] if isinstance(args[0], ast.Tuple | ast.List) and args[0].elts else args[0]
+        return isinstance(first, ast.Constant) and first.value == 0
+
+    def _judge_meter(self, name: str, root: ast.expr, node: ast.AST) -> None:
+        value = self._meter(root)
+        start = self._start(name)
+        meter = meter_of(value) if value is not None else None
+        if meter is None or start != "meter":
+            self.reading.problem(
+                node,
+                f"`{name}` keeps state of its own that was not understood",
+                f"`{name}` 内部保存的状态无法识别",
+            )
+            return
+        self.reading.carried.append(Carried(name, How.METER, node))
+        self.reading.meters[name] = meter
+
+    def _judge_counter(self, targets: set[str]) -> None:
+        end = self.loop.end_lineno or 0
+        for node in ast.walk(self.scope):
+            if (
+                isinstance(node, ast.Name)
+                and node.id in targets
+                and isinstance(node.ctx, ast.Load)
+                and node.lineno > end
+                and node not in self.inside
+                and not self._overwritten_before(node.id, node)
+                and not self._rebound_round(node)
+            ):
+                if node.id == self.counter:
+                    self.reading.carried.append(Carried(node.id, How.COUNT, node))
+                else:
+                    self.reading.problem(
+                        node,
+                        f"`{node.id}` is the last batch's, and each rank has another last batch",
+                        f"`{node.id}` 是最后一个批次的值,而各卡的最后一个批次不同",
+                    )
+                return
+
+    def _rebound_round(self, node: ast.Name) -> bool:
+        """Whether a read after the loop belongs to another loop or comprehension that binds the name itself."""
+        for parent in self.facts.ancestors(self.module, node):
+            if parent is self.scope:
+                return False
+            if isinstance(parent, ast.For) and node.id in {
+                part.id for part in ast.walk(parent.target) if isinstance(part, ast.Name)
+            }:
+                return True
+            if isinstance(parent, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+                bound = {
+                    part.id
+                    for gen in parent.generators
+                    for part in ast.walk(gen.target)
+                    if isinstance(part, ast.Name)
+                }
+                if node.id in bound:
+                    return True
+        return False
+
+    def _leaves(self) -> None:
+        """Ways out of the loop before its end."""
+        for statement in self.loop.body:
+            for node in _walk_scope(statement):
+                if isinstance(node, ast.Return):
+                    self.reading.problem(node, "the loop returns before its end", "循环没走完就返回")
+                elif isinstance(node, ast.Break) and self._breaks_this(node):
+                    self.reading.problem(
+                        node,
+                        "the loop stops after some batches, counted by one process",
+                        "循环中途停止,按单个进程的批次计数",
+                    )
+
+    def _breaks_this(self, node: ast.Break) -> bool:
+        for parent in self.facts.ancestors(self.module, node):
+            if isinstance(parent, ast.For | ast.While):
+                return parent is self.loop
+        return False
+
+
+def meter_of(value: Obj) -> Meter | None:
+    """How an object of a user's class adds up, if it does nothing else."""
+    if value.cls is None:
+        return None
+    sums: dict[str, None] = {}
+    derived: dict[str, str] = {}
+    for method in value.cls.node.body:
+        if not isinstance(method, ast.FunctionDef) or method.name in {
+            "__init__",
+            "reset",
+            "__str__",
+            "__repr__",
+            "summary",
+        }:
+            continue
+        parameters = {arg.arg for arg in method.args.args[1:]}
+        for node in _walk_scope_all(method.body):
+            match node:
+                case ast.AugAssign(target=ast.Attribute(value=ast.Name(id="self"), attr=attr), op=ast.Add()):
+                    sums[attr] = None
+                case ast.Assign(
+                    targets=[ast.Attribute(value=ast.Name(id="self"), attr=attr)], value=expression
+                ):
+                    names = {part.id for part in ast.walk(expression) if isinstance(part, ast.Name)}
+                    if names <= parameters | {"float", "int"} and "self" not in names:
+                        continue
+                    if names <= {"self", "max", "min", "float", "math", "np", "torch"} and not _calls_methods(
+                        expression
+                    ):
+                        derived[attr] = ast.unparse(expression)
+                    else:
+                        return None
+                case ast.Assign(targets=[ast.Name()]) | ast.AnnAssign(target=ast.Name()):
+                    continue
+                case ast.Assign() | ast.AugAssign():
+                    return None
+                case ast.Call(func=ast.Attribute(value=ast.Attribute(value=ast.Name(id="self")), attr=attr)):
+                    if attr in {"append", "extend", "update", "add", "insert", "pop", "add_", "popleft"}:
+                        return None
+                case _:
+                    continue
+    if not sums or set(derived) & set(sums):
+        return None
+    return Meter(tuple(sums), tuple(derived.items()))
+
+
+def _calls_methods(expression: ast.expr) -> bool:
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "self"
+        for node in ast.walk(expression)
+    )
+
+
+def _walk_scope(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and what stands in it, nested functions and classes left out."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            yield from _walk_scope(child)
+
+
+def _walk_scope_all(body: list[ast.stmt]) -> Iterator[ast.AST]:
+    for statement in body:
+        yield from _walk_scope(statement)
+
+
+def _bound_by(statement: ast.stmt) -> frozenset[str]:
+    """Names that a statement binds, at any depth."""
+    return frozenset(
+        node.id
+        for node in _walk_scope(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
+
+
+def _part(target: ast.expr, value: ast.expr, name: str, module: Module) -> ast.expr | None:
+    """What a name gets from an assignment, tuples taken apart."""
+    if isinstance(target, ast.Name | ast.Attribute):
+        return value if module.text(target) == name else None
+    if isinstance(target, ast.Tuple | ast.List):
+        for index, element in enumerate(target.elts):
+            if isinstance(element, ast.Name | ast.Attribute) and module.text(element) == name:
+                if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts):
+                    return value.elts[index]
+                return value
+    return None
+
+
+def _counter(loop: ast.For) -> str:
+    """The name that counts the batches: `for i, batch in enumerate(loader)`."""
+    node = loop.iter
+    while isinstance(node, ast.Call):
+        function = node.func
+        name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+        if (
+            name == "enumerate"
+            and isinstance(loop.target, ast.Tuple)
+            and isinstance(loop.target.elts[0], ast.Name)
+        ):
+            return loop.target.elts[0].id
+        node = node.args[0] if node.args else ast.Constant(None)
+    return ""

@@ -1,0 +1,593 @@
+"""Which loaders are dealt out to the ranks, and which loops may walk through a share.
+
+Training loaders always are.  An evaluation loader is dealt out if at least one loop over it is understood: what it
+carries out can be put together again, nothing in it must happen once for each batch of the whole set, and the bare
+model can be called in it.  Loops over the same loader that are not understood walk through all of it on every rank:
+right, and not faster.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from multicard.carried import Reading, read_loop
+from multicard.facts import Facts, key
+from multicard.interpret import Event
+from multicard.libraries import WRITES
+from multicard.source import Module
+from multicard.values import Const, Func, Obj, Values
+from multicard.wraps import bare_of
+
+Problem = tuple[ast.AST, str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Forward:
+    """A call of a wrapped model in evaluation, and how to reach the model inside."""
+
+    module: Module
+    node: ast.Call
+    mixed: bool
+    """The same call trains on another way of getting there."""
+
+
+@dataclass(eq=False)
+class Visit:
+    """One loop over loaders that does not train, on all ways of getting there."""
+
+    module: Module
+    node: ast.For
+    loaders: tuple[Obj, ...]
+    reading: Reading
+    problems: list[Problem] = field(default_factory=list)
+    forwards: list[Forward] = field(default_factory=list)
+    models: list[str] = field(default_factory=list)
+    """The wrapped models it calls, as they are written where the loop stands."""
+    also_trains: bool = False
+    dead: bool = False
+
+    @property
+    def understood(self) -> bool:
+        """Whether shares of it can be put together again."""
+        return not self.problems and not self.reading.problems
+
+    def why(self) -> Problem:
+        """The first thing that was not understood."""
+        return (*self.problems, *self.reading.problems)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """One `DataLoader(...)` in the source and the loaders that it makes."""
+
+    module: Module
+    call: ast.Call
+    train: tuple[Obj, ...]
+    evaluate: tuple[Obj, ...]
+    condition: str = ""
+    """An expression that is true where a training loader is made; empty where the site makes one kind."""
+
+
+@dataclass(eq=False)
+class Dealing:
+    """The decisions."""
+
+    sites: list[Site] = field(default_factory=list)
+    visits: list[Visit] = field(default_factory=list)
+    dealt: frozenset[Obj] = frozenset()
+    whole: list[tuple[Module, ast.expr, str, str]] = field(default_factory=list)
+    """Expressions that must give a whole loader, and why."""
+
+    def understood(self, node: ast.AST) -> bool:
+        """Whether a loop walks through shares that are put together after it."""
+        return any(visit.node is node and self.shared(visit) for visit in self.visits)
+
+    def shared(self, visit: Visit) -> bool:
+        """Whether a loop walks through a share."""
+        return (
+            visit.understood and bool(visit.loaders) and all(loader in self.dealt for loader in visit.loaders)
+        )
+
+
+def deal(facts: Facts) -> Dealing:
+    """Decide for every loader and every loop over one."""
+    visits = list(_visits(facts))
+    for visit in visits:
+        visit.problems += _problems(facts, visit)
+    wanted = {
+        loader
+        for visit in visits
+        if visit.understood and not visit.dead and visit.forwards
+        for loader in visit.loaders
+        if loader not in facts.train_loaders
+    }
+    sites = list(_sites(facts, wanted))
+    dealt = frozenset(loader for site in sites for loader in site.evaluate)
+    dealing = Dealing(sites, visits, dealt)
+    dealing.whole = list(_whole(facts, dealing))
+    return dealing
+
+
+# --- loops ----------------------------------------------------------------------------------------------------------
+
+
+def _visits(facts: Facts) -> Iterator[Visit]:
+    found: dict[ast.AST, list[Event]] = {}
+    for event in facts.events("iterate"):
+        if isinstance(event.node, ast.For):
+            found.setdefault(event.node, []).append(event)
+    for node, events in found.items():
+        assert isinstance(node, ast.For)
+        plain = [event for event in events if (event.node, event.calls) not in facts.training_frames]
+        if not plain:
+            continue
+        if any(isinstance(part, ast.Yield | ast.YieldFrom) for part in ast.walk(node)):
+            continue
+        module = events[0].module
+        loaders = tuple(dict.fromkeys(event.subject for event in plain if isinstance(event.subject, Obj)))
+        visit = Visit(module, node, loaders, read_loop(facts, module, node))
+        visit.also_trains = len(plain) < len(events)
+        visit.dead = all(event.dead for event in plain)
+        _add_forwards(facts, visit)
+        yield visit
+
+
+def inside(facts: Facts, node: ast.AST) -> Iterator[Event]:
+    """Events in a loop, on every way of getting there on which it does not train."""
+    return (
+        event
+        for event in facts.run.events
+        if any(loop.node is node and key(loop) not in facts.training_frames for loop in event.loops)
+    )
+
+
+def _add_forwards(facts: Facts, visit: Visit) -> None:
+    seen: set[ast.AST] = set()
+    for event in inside(facts, visit.node):
+        if event.kind not in {"forward", "through_method"} or facts.trains(event):
+            continue
+        subject = event.subject
+        if not isinstance(subject, Obj) or not isinstance(event.node, ast.Call) or event.node in seen:
+            continue
+        if subject.kind != "wrapped":
+            if subject.kind == "model":
+                visit.forwards.append(Forward(event.module, event.node, mixed=False))
+                seen.add(event.node)
+                bare = expression_for(facts, visit, subject) if subject in facts.trained else None
+                if bare is not None and bare not in visit.models:
+                    visit.models.append(bare)
+            continue
+        seen.add(event.node)
+        others = [other for other in facts.by_node.get(event.node, ()) if other.kind == event.kind]
+        mixed = any(facts.trains(other) for other in others)
+        visit.forwards.append(Forward(event.module, event.node, mixed))
+        name = expression_for(facts, visit, subject)
+        if name is None:
+            visit.problems.append(
+                (
+                    event.node,
+                    "the model that is called here is out of sight of the loop",
+                    "这里调用的模型在循环处不可见",
+                )
+            )
+        elif name not in visit.models:
+            visit.models.append(name)
+        if mixed:
+            silent = all(not other.grad for other in others if not facts.trains(other))
+            if not silent:
+                visit.problems.append(
+                    (
+                        event.node,
+                        "the same call trains, and here gradients are recorded too",
+                        "同一处调用也用于训练,且这里也记录梯度",
+                    )
+                )
+
+
+def expression_for(facts: Facts, visit: Visit, wrapped: Obj) -> str | None:
+    """How the wrapped model is written in or just before a loop."""
+    bound = {
+        part.id
+        for part in ast.walk(visit.node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    }
+    regions: list[ast.AST] = [visit.node, facts.scope(visit.module, visit.node)]
+    for region in regions:
+        for node in ast.walk(region):
+            if not isinstance(node, ast.Name | ast.Attribute):
+                continue
+            if not isinstance(node.ctx, ast.Load) or not _is_path(node):
+                continue
+            values = facts.values(node)
+            if wrapped in values and all(
+                value == Const(None) or (isinstance(value, Obj) and value.kind in {"wrapped", "model"})
+                for value in values
+            ):
+                root = node
+                while isinstance(root, ast.Attribute):
+                    root = root.value  # type: ignore[assignment]  # a path is made of names and attributes
+                if isinstance(root, ast.Name) and root.id not in bound:
+                    if region is not visit.node and facts.scope(visit.module, node) is not region:
+                        continue
+                    return visit.module.text(node)
+    return None
+
+
+def _is_path(node: ast.expr) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name)
+
+
+def _problems(facts: Facts, visit: Visit) -> Iterator[Problem]:
+    for event in inside(facts, visit.node):
+        if any(_only_first(facts, visit, node) for node in (event.node, *event.calls)):
+            continue
+        if _writes(event):
+            yield event.node, "a file is written for each batch", "每个批次都会写文件"
+            return
+        if event.kind == "step" or (event.kind == "backward" and facts.trains(event)):
+            yield event.node, "the loop trains as well", "循环里还在训练"
+            return
+    yield from _mutations(facts, visit)
+    for loader in visit.loaders:
+        if loader not in facts.train_loaders and not _can_be_dealt(loader):
+            yield (
+                visit.node,
+                "the loader has a sampler of its own, or arguments that cannot be seen",
+                "该 loader 自带采样器,或有看不到的参数",
+            )
+            return
+    if any(loader in facts.train_loaders for loader in visit.loaders):
+        yield visit.node, "its batches come from the training loader", "批次来自训练用的 loader"
+
+
+def _writes(event: Event) -> bool:
+    if event.kind == "data_call":
+        return event.name in WRITES
+    if event.kind != "call":
+        return False
+    tail = event.name.rpartition(".")[2]
+    if event.name in {"builtins.open", "io.open"}:
+        modes = [value.value for value in event.args.get("mode", ()) if isinstance(value, Const)]
+        return any(isinstance(mode, str) and set(mode) & set("wax+") for mode in modes)
+    if event.name in {
+        "torch.save",
+        "numpy.save",
+        "numpy.savez",
+        "numpy.savetxt",
+        "torchvision.utils.save_image",
+        "cv2.imwrite",
+        "pickle.dump",
+        "json.dump",
+    }:
+        return True
+    if isinstance(event.subject, Obj) and event.subject.kind in {"file", "writer"}:
+        return True
+    return tail in WRITES or tail in {
+        "writerow",
+        "writerows",
+        "add_scalar",
+        "add_image",
+        "save_image",
+        "imsave",
+    }
+
+
+def _only_first(facts: Facts, visit: Visit, node: ast.AST) -> bool:
+    """Whether code runs in the first batch alone: `if i == 0:`; rank 0 has that batch."""
+    for parent in facts.ancestors(visit.module, node):
+        if parent is visit.node:
+            return False
+        match parent:
+            case ast.If(
+                test=ast.Compare(left=ast.Name(), ops=[ast.Eq()], comparators=[ast.Constant(value=0)])
+            ):
+                return node not in {inner for part in parent.orelse for inner in ast.walk(part)}
+            case _:
+                continue
+    return False
+
+
+def _mutations(facts: Facts, visit: Visit) -> Iterator[Problem]:
+    """Local functions called in the loop that change what lives on."""
+    seen: set[ast.AST] = set()
+    waiting: list[tuple[Module, ast.AST, int]] = [
+        (visit.module, statement, 0) for statement in visit.node.body
+    ]
+    while waiting:
+        module, region, depth = waiting.pop()
+        for node in ast.walk(region):
+            if not isinstance(node, ast.Call):
+                continue
+            if isinstance(node.func, ast.Attribute) and depth == 0:
+                owner = visit.module.text(node.func.value) if module is visit.module else ""
+                if owner in visit.reading.meters:
+                    continue
+            for value in facts.values(node.func):
+                if not isinstance(value, Func) or value.node in seen or isinstance(value.node, ast.Lambda):
+                    continue
+                seen.add(value.node)
+                if isinstance(value.bound, Obj) and value.bound.kind in {"model", "criterion", "dataset"}:
+                    continue
+                if isinstance(value.bound, Obj) and value.bound in [
+                    item for item in facts.values(node.func) if isinstance(item, Obj)
+                ]:
+                    continue
+                culprit = _mutates(value)
+                if culprit is not None and not _private(value, culprit):
+                    yield (
+                        node if depth == 0 else visit.node,
+                        f"`{value.node.name}` changes what lives on after the loop (line {culprit.lineno})",
+                        f"`{value.node.name}` 会修改循环之后仍然存在的状态(第 {culprit.lineno} 行)",
+                    )
+                    return
+                if depth < 4:
+                    waiting.append((value.module, value.node, depth + 1))
+
+
+def _mutates(function: Func) -> ast.expr | ast.stmt | None:
+    """The first place where a function changes its arguments, its object or globals."""
+    node = function.node
+    outside = {arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
+    local = {
+        part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    } - outside
+    for part in ast.walk(node):
+        match part:
+            case ast.Global() | ast.Nonlocal():
+                return part
+            case ast.Attribute(ctx=ast.Store()) | ast.Subscript(ctx=ast.Store()):
+                root: ast.expr = part
+                while isinstance(root, ast.Attribute | ast.Subscript):
+                    root = root.value
+                if isinstance(root, ast.Name) and root.id not in local:
+                    return part
+            case ast.Call(func=ast.Attribute(value=ast.expr() as owner, attr=attr)) if attr in {
+                "append",
+                "extend",
+                "insert",
+                "add",
+                "update",
+                "pop",
+                "clear",
+                "remove",
+                "add_",
+                "copy_",
+                "fill_",
+            }:
+                root = owner
+                while isinstance(root, ast.Attribute | ast.Subscript):
+                    root = root.value
+                if (
+                    isinstance(root, ast.Name)
+                    and root.id not in local
+                    and (root.id in outside or root is not owner)
+                ):
+                    return part
+            case _:
+                continue
+    return None
+
+
+def _private(function: Func, culprit: ast.expr | ast.stmt) -> bool:
+    """Whether a function's globals are its own: a progress bar's clock, nothing that anybody else reads."""
+    if not isinstance(culprit, ast.Global):
+        return False
+    own = set(ast.walk(function.node))
+    return not any(
+        isinstance(node, ast.Name)
+        and node.id in culprit.names
+        and isinstance(node.ctx, ast.Load)
+        and node not in own
+        for node in ast.walk(function.module.tree)
+    )
+
+
+# --- loaders --------------------------------------------------------------------------------------------------------
+
+
+def _can_be_dealt(loader: Obj) -> bool:
+    return (
+        loader.call is not None
+        and not loader.starred
+        and "dataset" in loader.args
+        and not _given(loader, "sampler")
+        and not _given(loader, "batch_sampler")
+        and not _iterable(loader)
+    )
+
+
+def _given(loader: Obj, name: str) -> bool:
+    values = loader.args.get(name)
+    return bool(values) and values != frozenset({Const(None)})
+
+
+def _iterable(loader: Obj) -> bool:
+    for value in loader.args.get("dataset", ()):
+        if isinstance(value, Obj):
+            if value.name.endswith("IterableDataset"):
+                return True
+            if value.cls is not None and any(
+                getattr(base, "name", "").endswith("IterableDataset") for base in value.cls.mro()
+            ):
+                return True
+    return False
+
+
+def _sites(facts: Facts, wanted: set[Obj]) -> Iterator[Site]:
+    calls: dict[ast.Call, list[Obj]] = {}
+    for loader in facts.loaders:
+        if loader.call is not None:
+            calls.setdefault(loader.call, []).append(loader)
+    for call, loaders in calls.items():
+        module = facts.module_of.get(call) or (
+            loaders[0].site.module if loaders[0].site else facts.program.entry
+        )
+        train = tuple(loader for loader in loaders if loader in facts.train_loaders)
+        rest = tuple(loader for loader in loaders if loader not in facts.train_loaders)
+        evaluate = tuple(loader for loader in rest if _can_be_dealt(loader)) if set(rest) & wanted else ()
+        if train and rest:
+            condition = _condition(facts, module, call, train, rest)
+            yield Site(module, call, train, evaluate if condition else (), condition)
+        elif train or evaluate:
+            yield Site(module, call, train, evaluate)
+
+
+def _condition(
+    facts: Facts, module: Module, call: ast.Call, train: tuple[Obj, ...], rest: tuple[Obj, ...]
+) -> str:
+    """An expression at the site that tells training loaders from the others."""
+    shuffle = next((keyword.value for keyword in call.keywords if keyword.arg == "shuffle"), None)
+    if shuffle is not None and not isinstance(shuffle, ast.Constant):
+        if all(_constants(loader.args.get("shuffle")) == {True} for loader in train) and all(
+            _constants(loader.args.get("shuffle")) == {False} for loader in rest
+        ):
+            text = module.text(shuffle)
+            return text if isinstance(shuffle, ast.Name | ast.Attribute) else f"({text})"
+    for name, value_of in _distinguishing(facts, module, call):
+        ours = {value_of(loader) for loader in train}
+        others = {value_of(loader) for loader in rest}
+        if None in ours or None in others or ours & others:
+            continue
+        if ours == {True} and others == {False}:
+            return name
+        if ours == {False} and others == {True}:
+            return f"not {name}"
+        words = sorted(ours, key=repr)
+        if len(words) == 1:
+            return f"{name} == {words[0]!r}".replace("'", '"')
+        return f"{name} in ({', '.join(repr(word) for word in words)})".replace("'", '"')
+    return ""
+
+
+def _constants(values: Values | None) -> set[object]:
+    if not values:
+        return {False}
+    return {value.value if isinstance(value, Const) else None for value in values}
+
+
+def _distinguishing(facts: Facts, module: Module, call: ast.Call) -> Iterator[tuple[str, "_ValueOf"]]:
+    """Names in sight of a call that hold one literal on each way of getting there."""
+    for parent in facts.ancestors(module, call):
+        generators: Iterable[ast.comprehension | ast.For] = ()
+        if isinstance(parent, ast.DictComp | ast.ListComp):
+            generators = parent.generators
+        elif isinstance(parent, ast.For):
+            generators = (parent,)
+        for generator in generators:
+            if isinstance(generator.target, ast.Name):
+                yield generator.target.id, _ValueOf(facts, parent, generator, None, "")
+        if isinstance(parent, ast.FunctionDef):
+            for index, arg in enumerate(parent.args.args):
+                yield arg.arg, _ValueOf(facts, parent, None, index, arg.arg)
+            return
+
+
+@dataclass(frozen=True, eq=False)
+class _ValueOf:
+    """The literal that a loop variable or parameter held when a loader was made."""
+
+    facts: Facts
+    parent: ast.AST
+    generator: ast.comprehension | ast.For | None
+    index: int | None
+    name: str
+
+    def __call__(self, loader: Obj) -> object:
+        if self.generator is not None:
+            return self._turn(loader)
+        return self._argument(loader)
+
+    def _turn(self, loader: Obj) -> object:
+        from multicard.interpret import turn_of  # noqa: PLC0415  # markers are private to the interpreter
+
+        assert self.generator is not None
+        for mark in loader.by:
+            index = turn_of(self.parent if isinstance(self.parent, ast.For) else self.parent, mark)
+            if index is None:
+                continue
+            for value in self.facts.values(self.generator.iter):
+                if isinstance(value, Obj) and value.items is not None and index < len(value.items):
+                    constants = _constants(value.items[index])
+                    return constants.pop() if len(constants) == 1 else None
+        return None
+
+    def _argument(self, loader: Obj) -> object:
+        """The last call on the way to the loader that went into the function that holds it."""
+        assert isinstance(self.parent, ast.FunctionDef)
+        for node in reversed(loader.by):
+            if not isinstance(node, ast.Call):
+                continue
+            functions = [value for value in self.facts.values(node.func) if isinstance(value, Func)]
+            if not any(function.node is self.parent for function in functions):
+                continue
+            shift = 1 if any(function.bound is not None for function in functions) else 0
+            given: ast.expr | None = next((k.value for k in node.keywords if k.arg == self.name), None)
+            position = (self.index or 0) - shift
+            if given is None and 0 <= position < len(node.args):
+                given = node.args[position]
+            if given is None:
+                defaults = self.parent.args.defaults
+                offset = (self.index or 0) - (len(self.parent.args.args) - len(defaults))
+                given = defaults[offset] if 0 <= offset < len(defaults) else None
+            return given.value if isinstance(given, ast.Constant) else None
+        return None
+
+
+# --- whole loaders --------------------------------------------------------------------------------------------------
+
+
+def _whole(facts: Facts, dealing: Dealing) -> Iterator[tuple[Module, ast.expr, str, str]]:
+    """Uses of dealt loaders that must see every batch."""
+    train = facts.train_loaders
+    done: set[ast.AST] = set()
+    for visit in dealing.visits:
+        touched = [loader for loader in visit.loaders if loader in dealing.dealt or loader in train]
+        if not touched or dealing.shared(visit):
+            continue
+        if visit.also_trains:
+            continue
+        _, en, zh = visit.why() if not visit.understood else (visit.node, "it is not dealt out", "没有分片")
+        for node in loader_expressions(facts, visit.node.iter, touched):
+            if node not in done:
+                done.add(node)
+                yield visit.module, node, en, zh
+    for event in facts.events("next", "iterate"):
+        if (
+            event.subject not in dealing.dealt
+            or isinstance(event.node, ast.For)
+            or not isinstance(event.node, ast.expr)
+        ):
+            continue
+        assert isinstance(event.subject, Obj)
+        for node in loader_expressions(facts, event.node, [event.subject]):
+            if node not in done:
+                done.add(node)
+                yield event.module, node, "it takes batches one by one", "逐个取批次"
+
+
+def loader_expressions(facts: Facts, region: ast.expr, loaders: list[Obj]) -> Iterator[ast.expr]:
+    """The innermost expressions of a region that give these loaders themselves."""
+    for node in ast.walk(region):
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and facts.only(
+            facts.values(node), [*facts.loaders]
+        ):
+            if any(loader in facts.values(node) for loader in loaders):
+                parent_is_loader = False
+                if not parent_is_loader:
+                    yield node
+                    return
+
+
+def forwards_of(facts: Facts, visit: Visit) -> list[Forward]:
+    """Calls of wrapped models in a loop."""
+    return [
+        forward
+        for forward in visit.forwards
+        if any(
+            bare_of(event) is not event.subject
+            for event in facts.by_node.get(forward.node, ())
+            if event.kind in {"forward", "through_method"}
+        )
+    ]

@@ -1,0 +1,108 @@
+'''Divide by the number of batches on all ranks.
+
+`len(val_loader)` is the number of this rank's batches once the loader is dealt out; a total over all ranks must be
+divided by the number over all ranks.
+
+Before:
+
+    val_loss /= len(val_loader)
+
+After:
+
+    val_loss /= global_batches(val_loader)
+'''
+
+import ast
+from collections.abc import Iterator
+
+from multicard.edits import replace
+from multicard.facts import Facts
+from multicard.interpret import Event
+from multicard.messages import Text
+from multicard.plan import Finding
+from multicard.values import Obj
+
+CODE = "MC404"
+TITLE = Text("Count the batches of all ranks", "批次数按所有进程计算")
+
+_WHY = Text(
+    "once dealt out, the loader's length is this rank's share; the total is divided by all batches",
+    "分片之后 loader 的长度只是本进程的一份;总和要除以全部批次数",
+)
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """Each `len(loader)` of a dealt loader that a total is divided by."""
+    found: dict[ast.AST, list[Event]] = {}
+    for event in facts.events("len"):
+        found.setdefault(event.node, []).append(event)
+    for node, events in found.items():
+        if not isinstance(node, ast.Call):
+            continue
+        module = events[0].module
+        subjects = [event.subject for event in events if isinstance(event.subject, Obj)]
+        evaluating = all(subject in facts.dealing.dealt for subject in subjects)
+        dealt = all(facts.dealt(subject) for subject in subjects)
+        divides = _divides(facts, events[0], node)
+        if dealt and (divides or (evaluating and _computes(facts, events[0], node))):
+            if not evaluating and not _of_total(facts, events[0], node):
+                continue
+            yield Finding(CODE, facts.site(module, node), _WHY, (replace(module, node.func, "«global_batches»"),))
+
+
+def _divides(facts: Facts, event: Event, node: ast.Call) -> bool:
+    """Whether the length is what something is divided by."""
+    child: ast.AST = node
+    for parent in facts.ancestors(event.module, node):
+        match parent:
+            case ast.BinOp(op=ast.Div() | ast.FloorDiv(), right=right) if right is child:
+                return True
+            case ast.AugAssign(op=ast.Div() | ast.FloorDiv()):
+                return True
+            case ast.BinOp() | ast.Call(func=ast.Name(id="float" | "int" | "max")) | ast.UnaryOp():
+                child = parent
+                continue
+            case _:
+                return False
+    return False
+
+
+def _computes(facts: Facts, event: Event, node: ast.Call) -> bool:
+    """Whether an evaluation loader's length goes into a computation, and is not just shown."""
+    for parent in facts.ancestors(event.module, node):
+        match parent:
+            case ast.Call(func=ast.Name(id="float" | "int" | "max" | "min")):
+                continue
+            case ast.Call() | ast.JoinedStr() | ast.FormattedValue() | ast.keyword() | ast.Compare():
+                return False
+            case ast.Assign() | ast.AugAssign() | ast.Return():
+                return True
+            case ast.stmt():
+                return False
+            case _:
+                continue
+    return False
+
+
+def _of_total(facts: Facts, event: Event, node: ast.Call) -> bool:
+    """Whether what a training loader's length divides is a total over the ranks."""
+    from multicard.carried import How, read_loop  # noqa: PLC0415  # read only where a length is found
+    from multicard.rules.total_metrics import _safe  # noqa: PLC0415
+
+    for training in facts.trainings:
+        loop = training.loop
+        if loop.module is not event.module or not isinstance(loop.node, ast.For):
+            continue
+        if facts.scope(event.module, node) is not facts.scope(event.module, loop.node):
+            continue
+        reading = read_loop(facts, loop.module, loop.node)
+        names = {
+            item.name
+            for item in reading.carried
+            if item.how in {How.SUM, How.GATHER} and _safe(facts, loop.module, loop.node, item.name, item.how)
+        }
+        statement = facts.statement(event.module, node)
+        for part in ast.walk(statement):
+            if isinstance(part, ast.Name | ast.Attribute) and event.module.text(part) in names:
+                return True
+    return False

@@ -1,0 +1,118 @@
+'''Reach the model's own attributes through the wrapper.
+
+DDP has no `features`, `fc` or `init_hidden`, and its `state_dict` carries `module.` before every name.  What the
+wrapper passes on itself (`train`, `eval`, `parameters`, `zero_grad`, …) stays as it is.
+
+Before:
+
+    for param in model.features.parameters():
+        param.requires_grad = False
+
+After:
+
+    for param in model.module.features.parameters():
+        param.requires_grad = False
+'''
+
+import ast
+from collections.abc import Iterator
+
+from multicard.edits import Edit, attribute, call_with
+from multicard.facts import Facts
+from multicard.interpret import Event
+from multicard.messages import Text
+from multicard.plan import Finding, Kind
+from multicard.source import Module
+from multicard.values import Const, Obj, Values
+
+CODE = "MC302"
+TITLE = Text("Reach inside the wrapper", "通过 .module 访问模型")
+
+PASSED_ON = frozenset({
+    "train", "eval", "parameters", "zero_grad", "to", "cuda", "cpu", "requires_grad_", "training", "modules", "buffers",
+    "half", "float", "double", "bfloat16", "apply", "module", "no_sync", "forward", "share_memory", "type", "__class__",
+    "_orig_mod", "named_modules_", "join",
+})
+NAMED = frozenset({
+    "state_dict", "load_state_dict", "named_parameters", "named_modules", "named_buffers", "named_children", "children",
+})
+_WHY = Text(
+    "`{name}` is the model's, not the wrapper's",
+    "`{name}` 属于模型本身,不属于包装器",
+)
+_STATE = Text(
+    "without the wrapper's `module.` before every name, so the single-card script can load it and this one can load"
+    " the single card's",
+    "去掉 `module.` 前缀,单卡脚本可以直接加载,也能加载单卡保存的权重",
+)
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """Each attribute of a wrapped model that the wrapper does not have."""
+    found: dict[ast.AST, Event] = {}
+    for event in facts.events("attr"):
+        if isinstance(event.subject, Obj) and event.subject.kind == "wrapped" and event.subject.name == "DDP":
+            if event.name not in PASSED_ON:
+                found.setdefault(event.node, event)
+    for node, event in found.items():
+        yield from _attribute(facts, event, node)
+
+
+def _attribute(facts: Facts, event: Event, node: ast.AST) -> Iterator[Finding]:
+    module = event.module
+    base = base_of(node)
+    if base is None:
+        return
+    why = _STATE if event.name in {"state_dict", "load_state_dict"} else Text(
+        _WHY.en.format(name=event.name), _WHY.zh.format(name=event.name)
+    )
+    edits = inner(facts, module, base, named=event.name in NAMED)
+    if edits is None:
+        yield Finding(
+            CODE,
+            facts.site(module, base),
+            why,
+            advice=Text("write `.module.` here where the model is wrapped", "模型已包装时,请在这里加上 `.module.`"),
+            kind=Kind.LEFT,
+        )
+        return
+    yield Finding(CODE, facts.site(module, base), why, edits)
+
+
+def base_of(node: ast.AST) -> ast.expr | None:
+    """The expression whose attribute, item or method is asked for."""
+    match node:
+        case ast.Attribute(value=base) | ast.Subscript(value=base):
+            return base
+        case ast.Call(func=ast.Name(id="getattr" | "setattr" | "hasattr"), args=[base, *_]):
+            return base
+        case ast.Call(func=ast.Attribute(value=base)):
+            return base
+        case _:
+            return None
+
+
+def inner(facts: Facts, module: Module, base: ast.expr, *, named: bool) -> tuple[Edit, ...] | None:
+    """Edits that turn an expression for the wrapped model into one for the model inside.
+
+    `named`: parameter names matter, and `torch.compile` puts a prefix of its own before them.
+    """
+    values = facts.values(base)
+    if always_wrapped(values) and not (named and compiled(values)) and isinstance(base, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
+        return (attribute(module, base, "module"),)
+    if isinstance(base, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
+        return call_with(module, base, "«unwrap»")
+    return None
+
+
+def always_wrapped(values: Values) -> bool:
+    """Whether an expression is a wrapped model on every way of getting there."""
+    rest = [value for value in values if value != Const(None)]
+    return bool(rest) and all(isinstance(value, Obj) and value.kind == "wrapped" for value in rest)
+
+
+def compiled(values: Values) -> bool:
+    """Whether `torch.compile` may stand between the wrapper and the model."""
+    return any(
+        isinstance(value, Obj) and value.inner is not None and "*compiled" in value.inner.args for value in values
+    )

@@ -1,0 +1,75 @@
+'''Deal evaluation out in whole batches, without repeating a sample.
+
+`DistributedSampler` pads: 359 samples on two ranks are counted as 360.  `EvalSampler` deals the very batches of the
+single-card run, so every sample counts once and every mean of batches stays what it was.  Where a loop over the
+data is not understood, every rank walks through all of it.
+
+Before:
+
+    val_loader = DataLoader(val_set, batch_size=64, shuffle=False)
+    model.eval()
+    correct = 0
+    with torch.no_grad():
+        for x, y in val_loader:
+            correct += (model(x).argmax(1) == y).sum().item()
+
+After:
+
+    val_loader = DataLoader(val_set, batch_size=64, sampler=EvalSampler(val_set, 64))
+    model.eval()
+    correct = 0
+    with torch.no_grad():
+        sync_buffers(model)
+        for x, y in val_loader:
+            correct += (model.module(x).argmax(1) == y).sum().item()
+        correct = all_reduce_sum(correct)
+'''
+
+from collections.abc import Iterator
+
+from multicard.edits import call_with
+from multicard.facts import Facts
+from multicard.messages import Text
+from multicard.plan import Finding, Kind
+from multicard.rules.shard_training_data import dealt_out, given_arguments
+
+CODE = "MC202"
+TITLE = Text("Deal out evaluation exactly", "验证数据精确分片")
+
+_WHY = Text(
+    "each rank evaluates whole batches of the single-card run; no sample is repeated or left out",
+    "每个进程验证单卡运行中的若干完整批次;样本不重复、不遗漏",
+)
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """Sites that make evaluation loaders, and loops that must see all of one."""
+    for site in facts.dealing.sites:
+        if site.evaluate and not site.train:
+            given = given_arguments(site.call)
+            if "dataset" in given:
+                edits = tuple(dealt_out(facts, site, given))
+                yield Finding(CODE, facts.site(site.module, site.call), _WHY, edits)
+    for module, node, en, zh in facts.dealing.whole:
+        yield Finding(
+            CODE,
+            facts.site(module, node),
+            Text(
+                f"here every rank walks through all batches: {en}",
+                f"这里每个进程都遍历全部批次:{zh}",
+            ),
+            call_with(module, node, "«whole_loader»"),
+        )
+    for visit in facts.dealing.visits:
+        if facts.dealing.shared(visit) or visit.dead or visit.also_trains or not visit.forwards or visit.understood:
+            continue
+        node, en, zh = visit.why()
+        yield Finding(
+            CODE,
+            facts.site(visit.module, node),
+            Text(
+                f"evaluation stays whole on every rank (same numbers, not faster): {en}",
+                f"验证在每个进程上完整进行(结果相同,但不会更快):{zh}",
+            ),
+            kind=Kind.NOTE,
+        )

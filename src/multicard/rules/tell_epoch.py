@@ -1,0 +1,127 @@
+'''Tell the samplers which epoch it is.
+
+A sampler seeds its shuffle with the epoch: not told, it gives the same order in every epoch.
+
+Before:
+
+    for epoch in range(10):
+        for x, y in loader:
+            step(x, y)
+
+After:
+
+    for epoch in range(10):
+        loader.sampler.set_epoch(epoch)
+        for x, y in loader:
+            step(x, y)
+'''
+
+import ast
+from collections.abc import Iterator
+
+from multicard.edits import insert_before
+from multicard.facts import Facts, Training
+from multicard.interpret import Loop
+from multicard.messages import Text
+from multicard.plan import Finding
+from multicard.source import Module
+from multicard.values import Obj
+
+CODE = "MC203"
+TITLE = Text("Tell the sampler the epoch", "每个 epoch 调用 set_epoch")
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """One finding for each loop that counts epochs round training."""
+    done: set[tuple[ast.AST, str]] = set()
+    for training in facts.trainings:
+        if training.epochs is None:
+            continue
+        counter = _counter(training.epochs)
+        if counter is None:
+            continue
+        loop = training.epochs
+        assert isinstance(loop.node, ast.For)
+        for loader in training.loaders:
+            name = _expression(facts, loop, loader)
+            if name is None or (loop.node, name) in done:
+                continue
+            done.add((loop.node, name))
+            yield Finding(
+                CODE,
+                facts.site(loop.module, loop.node),
+                Text(
+                    "the shuffle is seeded with the epoch; not told, every epoch has the same order",
+                    "保证每个 epoch 的打乱方式不同;不设置则每轮顺序完全一样",
+                ),
+                (insert_before(loop.module, loop.node.body[0], _line(training, loader, name, counter)),),
+            )
+
+
+def _line(training: Training, loader: Obj, name: str, counter: str) -> str:
+    del training
+    if "batch_sampler" in loader.args or _many(loader):
+        return f"«set_epoch»({name}, {counter})"
+    return f"{name}.sampler.set_epoch({counter})"
+
+
+def _many(loader: Obj) -> bool:
+    from multicard.rules.shard_training_data import iterable  # noqa: PLC0415
+
+    return iterable(loader)
+
+
+def _counter(loop: Loop) -> str | None:
+    """The name that counts the epochs."""
+    node = loop.node
+    if not isinstance(node, ast.For):
+        return None
+    target: ast.expr = node.target
+    if isinstance(target, ast.Tuple) and _is_enumerate(node.iter):
+        target = target.elts[0]
+    if isinstance(target, ast.Name) and target.id != "_" and not _over_values(node.iter):
+        return target.id
+    return None
+
+
+def _is_enumerate(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "enumerate"
+
+
+def _over_values(node: ast.expr) -> bool:
+    """Whether a loop runs over things, not numbers."""
+    return isinstance(node, ast.List | ast.Tuple | ast.Dict)
+
+
+def _expression(facts: Facts, loop: Loop, loader: Obj) -> str | None:
+    """How the loader is written where the epochs are counted; bound before the loop and not in it."""
+    bound = {
+        part.id
+        for part in ast.walk(loop.node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    }
+    for region in (loop.node, facts.scope(loop.module, loop.node)):
+        for node in ast.walk(region):
+            if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript) or not isinstance(node.ctx, ast.Load):
+                continue
+            if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
+                continue
+            if facts.scope(loop.module, node) is not facts.scope(loop.module, loop.node):
+                continue
+            values = facts.values(node)
+            if loader in values and facts.only(values, facts.train_loaders) and _root(node) not in bound:
+                if region is not loop.node and not _before(loop.module, node, loop.node):
+                    continue
+                return loop.module.text(node)
+    return None
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _before(module: Module, node: ast.expr, loop: ast.AST) -> bool:
+    del module
+    return node.lineno <= getattr(loop, "lineno", 0)

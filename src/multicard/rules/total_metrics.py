@@ -1,0 +1,128 @@
+'''Add up over all ranks what a loop counts.
+
+Each rank has counted its own share.  Sums are summed, predictions joined in data set order, and everything that is
+computed from them afterwards is computed on every rank from the same numbers: those of the whole data set.
+
+Before:
+
+    correct, total = 0, 0
+    for x, y in val_loader:
+        correct += (model(x).argmax(1) == y).sum().item()
+        total += len(y)
+    print(correct / total)
+
+After:
+
+    correct, total = 0, 0
+    for x, y in val_loader:
+        correct += (model(x).argmax(1) == y).sum().item()
+        total += len(y)
+    correct, total = all_reduce_sum(correct, total)
+    print(correct / total)
+'''
+
+import ast
+from collections.abc import Iterator
+
+from multicard.carried import How, Reading, read_loop
+from multicard.edits import insert_after
+from multicard.facts import Facts
+from multicard.messages import Text
+from multicard.plan import Finding
+from multicard.source import Module
+from multicard.values import Data
+
+CODE = "MC401"
+TITLE = Text("Total the metrics over the ranks", "全局聚合指标")
+
+_TOTAL = Text(
+    "each rank counted its own share; from here on all ranks have the numbers of the whole data set",
+    "每个进程只统计了自己的一份;聚合之后所有进程得到整个数据集的结果",
+)
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """One finding after each loop that walks through a share."""
+    done: set[ast.AST] = set()
+    for visit in facts.dealing.visits:
+        if facts.dealing.shared(visit) and visit.node not in done:
+            done.add(visit.node)
+            yield from _totals(facts, visit.module, visit.node, visit.reading)
+    for training in facts.trainings:
+        node = training.loop.node
+        if isinstance(node, ast.For) and node not in done and training.loaders:
+            done.add(node)
+            module = training.loop.module
+            reading = read_loop(facts, module, node)
+            reading.carried = [item for item in reading.carried if _safe(facts, module, node, item.name, item.how)]
+            reading.carried = [item for item in reading.carried if item.how is not How.COUNT]
+            yield from _totals(facts, module, node, reading)
+
+
+def _totals(facts: Facts, module: Module, loop: ast.For, reading: Reading) -> Iterator[Finding]:
+    lines = []
+    for how in (How.SUM, How.MAX, How.MIN, How.GATHER):
+        names = reading.of(how)
+        if names:
+            together = ", ".join(names)
+            lines.append(f"{together} = «{how.value}»({together})")
+    for name, meter in reading.meters.items():
+        if name not in reading.of(How.METER):
+            continue
+        sums = ", ".join(f"{name}.{attr}" for attr in meter.sums)
+        lines.append(f"{sums} = «all_reduce_sum»({sums})")
+        for attr, expression in meter.derived:
+            lines.append(f"{name}.{attr} = {_of(expression, name)}")
+    for name in reading.of(How.COUNT):
+        loader = _loader_text(facts, module, loop)
+        if loader:
+            lines.append(f"{name} = «global_batches»({loader}) - 1")
+    if lines:
+        yield Finding(CODE, facts.site(module, loop), _TOTAL, (insert_after(module, loop, *lines),))
+
+
+def _of(expression: str, name: str) -> str:
+    """An expression over `self.` as one over the object."""
+    tree = ast.parse(expression, mode="eval")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id == "self":
+            node.id = name
+    return ast.unparse(tree)
+
+
+def _loader_text(facts: Facts, module: Module, loop: ast.For) -> str:
+    for node in ast.walk(loop.iter):
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and facts.only(facts.values(node), facts.loaders):
+            return module.text(node)
+    return ""
+
+
+def _safe(facts: Facts, module: Module, loop: ast.For, name: str, how: How) -> bool:
+    """Whether a total of a training loop is only ever divided by what is a total too."""
+    if how not in {How.SUM, How.METER, How.GATHER, How.MAX, How.MIN}:
+        return False
+    scope = facts.scope(module, loop)
+    end = loop.end_lineno or 0
+    inside = set(ast.walk(loop))
+    counters = {part.id for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
+    for node in ast.walk(scope):
+        if not isinstance(node, ast.BinOp | ast.AugAssign) or not isinstance(node.op, ast.Div | ast.FloorDiv):
+            continue
+        if node in inside or node.lineno < end:
+            continue
+        left = node.left if isinstance(node, ast.BinOp) else node.target
+        right = node.right if isinstance(node, ast.BinOp) else node.value
+        if not _mentions(module, left, name):
+            continue
+        for part in ast.walk(right):
+            if isinstance(part, ast.Name) and part.id in counters:
+                return False
+            if isinstance(part, ast.Name | ast.Attribute) and isinstance(part.ctx, ast.Load):
+                for value in facts.values(part):
+                    if isinstance(value, Data) and "length" in value.tags:
+                        return False
+    return True
+
+
+def _mentions(module: Module, node: ast.AST, name: str) -> bool:
+    return any(isinstance(part, ast.Name | ast.Attribute) and module.text(part) == name for part in ast.walk(node))

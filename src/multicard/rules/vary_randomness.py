@@ -1,0 +1,93 @@
+'''Let dropout and augmentation differ between the ranks.
+
+All ranks start from one random state, so that splits, initial weights and shuffles agree.  If it stayed so, every
+rank would draw the same dropout masks and the same crops.  Samplers keep the common seed.
+
+Before:
+
+    model = Net()
+    for epoch in range(3):
+        train(model)
+
+After:
+
+    model = Net()
+    model = DDP(model, device_ids=device_ids(model))
+    vary_seed()
+    for epoch in range(3):
+        train(model)
+'''
+
+import ast
+from collections.abc import Iterator
+
+from multicard.edits import insert_before
+from multicard.facts import Facts
+from multicard.interpret import Event
+from multicard.messages import Text
+from multicard.plan import Finding, Kind
+from multicard.source import Module
+
+CODE = "MC104"
+TITLE = Text("Different noise on each rank", "各卡使用不同的随机噪声")
+
+_DECIDING = frozenset({
+    "torch.utils.data.random_split", "random.shuffle", "random.sample", "random.choice", "random.choices",
+    "numpy.random.shuffle", "numpy.random.permutation", "numpy.random.choice", "torch.randperm", "random.randint",
+    "numpy.random.randint", "torch.randint", "random.random", "random.uniform", "numpy.random.rand", "numpy.random.random",
+})
+_SEEDED = frozenset({"sklearn.model_selection.train_test_split"})
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """One line before the first loop that trains, unless data are drawn after it."""
+    place = _place(facts)
+    if place is None:
+        return
+    module, loop, order = place
+    draw = next((event for event in facts.run.events if event.order > order and _decides(facts, event)), None)
+    if draw is not None:
+        yield Finding(
+            CODE,
+            facts.site(draw.module, draw.node),
+            Text(
+                f"`{draw.name}` decides on data after training has begun, so all ranks keep one random state and"
+                " draw the same dropout masks",
+                f"训练开始后 `{draw.name}` 仍在决定数据,因此各卡保持同一随机状态,dropout 等噪声相同",
+            ),
+            kind=Kind.NOTE,
+        )
+        return
+    yield Finding(
+        CODE,
+        facts.site(module, loop),
+        Text(
+            "from here on each rank draws its own dropout masks and augmentations; samplers keep the common seed",
+            "从这里开始各卡的 dropout 与数据增强各不相同;采样器仍用共同的种子",
+        ),
+        (insert_before(module, loop, "«vary_seed»()"),),
+    )
+
+
+def _place(facts: Facts) -> tuple[Module, ast.stmt, int] | None:
+    """The outermost loop round the first training, and when it begins; not inside another function's loop."""
+    for training in facts.trainings:
+        event = training.backward
+        for loop in event.loops:
+            if isinstance(loop.node, ast.For | ast.While):
+                first = min(item.order for item in facts.run.events if loop in item.loops)
+                return loop.module, loop.node, first
+    return None
+
+
+def _decides(facts: Facts, event: Event) -> bool:
+    """Whether a draw chooses data in the main process, not noise in a data set or a model."""
+    if event.kind != "call" or event.dead or event.name not in _DECIDING:
+        return False
+    if event.inside:
+        return False
+    for frame in event.frames:
+        owner = frame.self_value
+        if owner is not None and owner.kind in {"dataset", "sampler", "model"}:
+            return False
+    return not facts.trains(event) or event.name in {"torch.randperm", "random.sample", "numpy.random.permutation"}

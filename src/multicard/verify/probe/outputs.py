@@ -103,7 +103,7 @@ def _print(original: Function) -> Function:
                 shape = NUMBER.sub("#", line.strip())
                 if shape and shape not in watch.shapes:
                     watch.shapes.add(shape)
-                    recording.record().write("print", shape=shape, site=recording.site())
+                    recording.record().write("print", text=line, site=recording.site())
 
     return shown
 

@@ -210,8 +210,6 @@ def _cards(plan: Plan) -> None:
         "set_device": None,
         "synchronize": None,
         "empty_cache": None,
-        "manual_seed": None,
-        "manual_seed_all": None,
         "current_device": 0,
         "get_device_name": "CPU",
         "memory_allocated": 0,

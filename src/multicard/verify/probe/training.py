@@ -353,6 +353,16 @@ def _backward(original: Function) -> Function:
     return backward
 
 
+def _schedule(original: Function) -> Function:
+    def step(self: Any, *args: Any, **keywords: Any) -> Any:
+        if recording.record().mine:
+            where = recording.site()
+            recording.record().write_once("schedule", where, site=where)
+        return original(self, *args, **keywords)
+
+    return step
+
+
 def _clip(original: Function) -> Function:
     def clip(parameters: Any, *args: Any, **keywords: Any) -> Any:
         result = original(parameters, *args, **keywords)
@@ -370,5 +380,7 @@ def install(plan: Plan) -> None:
     optimizers.register_optimizer_step_pre_hook(_before)
     optimizers.register_optimizer_step_post_hook(_after)
     replace(torch.autograd, "backward", _backward)
+    for schedule in (torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        replace(schedule, "step", _schedule)
     replace(torch.nn.utils, "clip_grad_norm_", _clip)
     replace(torch.nn.utils.clip_grad, "clip_grad_norm_", _clip)

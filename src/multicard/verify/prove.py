@@ -1,0 +1,275 @@
+"""Both runs, from the first process to the verdict.
+
+The migrated script runs first, since the original is fed what its ranks dealt.  A run that hangs is reported at once;
+the original is then not needed to know that something is wrong.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from multicard.messages import Text
+from multicard.verify import causes, compare, trial
+from multicard.verify.compare import Pair, Trace
+from multicard.verify.trial import Options, Run
+from multicard.verify.verdict import Check, Curve, Verdict, Where
+
+Progress = Callable[[str, int, float], None]
+TITLE_END = Text("both runs end", "两边都正常结束")
+WANTS_CARD = re.compile(r"cuda|gpu|nvidia|显卡", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception of one process: the user's traceback, and its last line of theirs."""
+
+    rank: int
+    text: str
+    site: str | None
+    t: float
+
+
+def prove(options: Options, progress: Progress) -> Verdict:
+    """Run both scripts and compare them."""
+    with trial.workshop() as folder:
+        verdict = _attempt(options, folder / "first", progress, cuda=False)
+        if verdict is None:
+            verdict = _attempt(options, folder / "second", progress, cuda=True)
+        assert verdict is not None
+        return verdict
+
+
+def _attempt(options: Options, folder: Path, progress: Progress, *, cuda: bool) -> Verdict | None:
+    """One try at both runs; None where they refuse to run without a card, and have not been told of one."""
+    folder.mkdir()
+    migrated = trial.run("migrated", options, folder, lambda s, t: progress("migrated", s, t), cuda=cuda)
+    if not cuda and _refused(migrated):
+        return None
+    if migrated.outcome.ended == "hung":
+        return _hung(options, migrated)
+    original = trial.run("original", options, folder, lambda s, t: progress("original", s, t), migrated, cuda=cuda)
+    if not cuda and _refused(original):
+        return None
+    if original.outcome.ended != "finished":
+        (folder / "alone").mkdir()
+        alone = trial.run("original", options, folder / "alone", lambda s, t: progress("original", s, t), cuda=cuda)
+        return _incomparable(options, original, alone, migrated)
+    return _compared(options, original, migrated)
+
+
+def _refused(run: Run) -> bool:
+    """It ended before training, and what it said last is about a card."""
+    if run.outcome.ended == "finished" and not (run.events("left") and not run.events("step")):
+        return False
+    last = "\n".join([*run.printed[0][-3:], *run.complained[0].splitlines()[-2:]])
+    said = " ".join(str(event.get("message", "")) for event in run.events("left"))
+    return not run.events("step") and bool(WANTS_CARD.search(last + said))
+
+
+def pair_of(original: Run | None, migrated: Run) -> Pair:
+    traces = tuple(
+        Trace(tuple(events), lines, complaint)
+        for events, lines, complaint in zip(migrated.traces, migrated.printed, migrated.complained, strict=True)
+    )
+    own = Trace(()) if original is None else Trace(tuple(original.traces[0]), original.printed[0], original.complained[0])
+    return Pair(own, traces, migrated.place.shown)
+
+
+def failures(run: Run) -> list[Failure]:
+    """Exceptions of the run's processes, those first that did not come from another process being gone."""
+    found = []
+    for rank, events in enumerate(run.traces):
+        for event in events:
+            if event["kind"] == "error":
+                text = run.place.shown_text(event["text"])
+                found.append(Failure(rank, text, event["site"] and run.place.shown(event["site"]), event["t"]))
+    for rank, code in enumerate(run.outcome.codes):
+        if code not in (0, -9, None) and not any(failure.rank == rank for failure in found):
+            tail = run.place.shown_text("\n".join(run.complained[rank].splitlines()[-12:]))
+            found.append(Failure(rank, tail or f"exit code {code}", _standing_site(run, rank), 1e9))
+    return sorted(found, key=lambda failure: (bool(causes.PEER.search(failure.text.strip()[-400:])), failure.t))
+
+
+def _standing_site(run: Run, rank: int) -> str | None:
+    site = run.outcome.standings[rank].site
+    return run.place.shown(site) if site else None
+
+
+def where(run: Run) -> tuple[Where, ...]:
+    """Each rank, with the line of the user's script at which it stands."""
+    found = []
+    for standing, events in zip(run.outcome.standings, run.traces, strict=True):
+        state, site, chain = standing.state, standing.site, standing.frames
+        if state == "finished" and not any(e["kind"] in {"finished", "left"} for e in events):
+            state = "running"
+        error = next((e for e in events if e["kind"] == "error"), None)
+        if error is not None:
+            state, site = "failed", error["site"] or site
+        if state == "finished":
+            site = next((e["site"] for e in events if e["kind"] == "left"), None) or site
+        doing = standing.doing or (error or {}).get("waiting") or ""
+        found.append(
+            Where(
+                standing.rank,
+                state,
+                doing,
+                run.place.shown(site) if site else None,
+                source_of(site),
+                tuple(f"{run.place.shown(f)}:{line} {name}" for f, line, name in chain),
+            )
+        )
+    return tuple(found)
+
+
+def source_of(site: str | None) -> str:
+    if not site:
+        return ""
+    path, _, line = site.rpartition(":")
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()[int(line) - 1].strip()
+    except (OSError, ValueError, IndexError):
+        return ""
+
+
+def _verdict(options: Options, ended: str, checks: list[Check], original: Run | None, migrated: Run, **more: object) -> Verdict:
+    replaced = dict.fromkeys(e["what"] for run in (original, migrated) if run for trace in run.traces for e in trace if e["kind"] == "replaced")
+    cut = any(e["kind"] == "enough" or (e["kind"] == "passed" and e["how"] == "cut") for t in migrated.traces for e in t)
+    return Verdict(
+        original=str(options.original),
+        migrated=str(options.migrated),
+        nproc=options.nproc,
+        ended=ended,
+        checks=tuple(checks),
+        replaced=tuple(replaced),
+        shortened=cut,
+        seconds=(original.outcome.seconds if original else 0.0, migrated.outcome.seconds),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _hung(options: Options, migrated: Run) -> Verdict:
+    places = where(migrated)
+    pair = pair_of(None, migrated)
+    cause = causes.of_hang(pair, places)
+    doing = sorted({w.doing for w in places if w.state == "waiting" and w.doing})
+    check = Check(
+        "end",
+        TITLE_END,
+        "failed",
+        Text(f"the ranks wait for each other in {', '.join(doing)}", f"各进程互相等待：{', '.join(doing)}"),
+        cause,
+    )
+    between = [c for c in (compare.check_ranks(pair), compare.check_rank_buffers(pair)) if c.state == "failed"]
+    return _verdict(options, "hung", [check, *causes.explained(pair, between)], None, migrated, steps=0, where=places)
+
+
+def _incomparable(options: Options, original: Run, alone: Run, migrated: Run) -> Verdict:
+    if alone.outcome.ended == "finished":
+        why = Text(
+            "the original runs by itself, but not on the batches of all ranks together",
+            "原脚本单独运行正常，但无法使用所有进程合并后的批次",
+        )
+        run = original
+        if migrated.outcome.ended != "finished":
+            return _broken(options, None, migrated)
+    elif alone.outcome.ended == "timeout":
+        why = Text("the original did not end in time", "原脚本没有在规定时间内结束")
+        run = alone
+    else:
+        why = Text("the original itself fails", "原脚本本身运行失败")
+        run = alone
+    found = failures(run)
+    return _verdict(
+        options,
+        "incomparable",
+        [Check("end", TITLE_END, "failed", why)],
+        original,
+        migrated,
+        steps=0,
+        traceback=found[0].text if found else run.place.shown_text("\n".join(run.complained[0].splitlines()[-20:])),
+    )
+
+
+def _broken(options: Options, original: Run | None, migrated: Run) -> Verdict:
+    """The migrated run failed where the original does not."""
+    pair = pair_of(original, migrated)
+    found = failures(migrated)
+    places = where(migrated)
+    if migrated.outcome.ended == "timeout":
+        text = Text("the migrated script did not end in time", "迁移后的脚本没有在规定时间内结束")
+        checks = [Check("end", TITLE_END, "failed", text)]
+    else:
+        first = found[0] if found else None
+        only_peers = first is not None and bool(causes.PEER.search(first.text.strip()[-400:]))
+        cause = None
+        if first is not None:
+            cause = causes.of_hang(pair, _at_peers(places)) if only_peers else causes.of_error(first.text, first.site)
+        detail = _last_line(first)
+        checks = [Check("end", TITLE_END, "failed", Text(*detail), cause)]
+    if original is not None:
+        others = [check for check in compare.compare(pair) if check.name not in {"steps", "files", "evaluated", "printed"}]
+        checks += causes.explained(pair, others)
+    return _verdict(
+        options,
+        migrated.outcome.ended,
+        checks,
+        original,
+        migrated,
+        steps=compare.compared_steps(pair),
+        where=places,
+        traceback=found[0].text if found else "",
+        curves=curves(pair),
+    )
+
+
+def _at_peers(places: tuple[Where, ...]) -> tuple[Where, ...]:
+    """A rank whose peer went away was waiting for it."""
+    return tuple(Where(w.rank, "waiting" if w.state == "failed" else w.state, w.doing, w.site, w.source, w.chain) for w in places)
+
+
+def _last_line(failure: Failure | None) -> tuple[str, str]:
+    if failure is None:
+        return "the migrated script fails", "迁移后的脚本运行失败"
+    last = failure.text.strip().splitlines()[-1][:300]
+    return f"rank {failure.rank} fails: {last}", f"进程 {failure.rank} 运行失败：{last}"
+
+
+def _compared(options: Options, original: Run, migrated: Run) -> Verdict:
+    if migrated.outcome.ended != "finished":
+        return _broken(options, original, migrated)
+    pair = pair_of(original, migrated)
+    end = Check("end", TITLE_END, "held", Text("with exit code 0", "退出码为 0"))
+    checks = [end, *causes.explained(pair, compare.compare(pair))]
+    return _verdict(
+        options, "compared", checks, original, migrated, steps=compare.compared_steps(pair), curves=curves(pair)
+    )
+
+
+def curves(pair: Pair) -> tuple[Curve, ...]:
+    """Loss and gradient of both runs, one after the other as the steps were made."""
+    keys = [(e["number"], e["step"]) for e in pair.original.of("step")]
+    own_loss: list[float | None] = []
+    other_loss: list[float | None] = []
+    own_norm: list[float | None] = []
+    other_norm: list[float | None] = []
+    theirs = pair.steps(0)
+    for key in keys:
+        found = compare.losses(pair, key)
+        own_loss.append(found[0] if found else None)
+        other_loss.append(found[1] if found else None)
+        own_norm.append(_norm(pair.own_steps[key]))
+        other_norm.append(_norm(theirs.get(key, {})))
+    return (
+        Curve("loss", tuple(own_loss), tuple(other_loss)),
+        Curve("gradient", tuple(own_norm), tuple(other_norm)),
+    )
+
+
+def _norm(event: compare.Event) -> float | None:
+    gradients = event.get("gradients")
+    if gradients is None:
+        return None
+    return float(sum(g[1] ** 2 for g in gradients if g is not None) ** 0.5)
+
+

@@ -12,7 +12,8 @@ The file stands alone: it needs torch (2.1 or newer) and may be copied beside an
     start     setup_ddp, is_main_process, print_log, main_process_first, own_device, per_card, vary_seed
     data      DistributedSampler, EvalSampler, ShardedSampler, ShardedBatchSampler, ShardedIterable,
               set_epoch, global_batches, whole_loader
-    model     device_ids, unwrap, sync_buffers, accumulate, scale_by_count, all_gather_with_grad
+    model     device_ids, all_trainable, own_buffers, forward_of, unwrap, sync_buffers, broadcast_model,
+              accumulate, average_gradients, scale_by_count, all_gather_with_grad
     values    broadcast_value, any_rank, all_reduce_sum, all_reduce_max, all_reduce_min, gather_in_order
     files     save_checkpoint, NullWriter
 
@@ -603,7 +604,7 @@ class _Sharded(Sampler):  # type: ignore[type-arg]
         object.__setattr__(self if name.startswith("_") else self._source, name, value)
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the epoch; never told, the sampler counts the epochs itself. The sampler inside is not told."""
+        """Tell the epoch; never told, it counts the epochs itself. The sampler inside is not told."""
         self._told = True
         self._epoch = epoch
 
@@ -731,21 +732,20 @@ def whole_loader(loader: T) -> T:
     other loader comes back as it is. No communication. With one process: the loader itself. Under a rank
     guard the model must be the unwrapped one (`unwrap(model)`): the forward of a wrapped one is collective.
     """
-    if _where().world_size == 1:
+    batches: Any = getattr(loader, "batch_sampler", None)
+    sampler: Any = getattr(loader, "sampler", None)
+    kinds = (EvalSampler, TorchDistributedSampler, _Sharded)
+    dealer: Any = next((part for part in (batches, sampler) if isinstance(part, kinds)), None)
+    if dealer is None or _where().world_size == 1:
         return loader
-    batches = getattr(loader, "batch_sampler", None)
-    sampler = getattr(loader, "sampler", None)
-    if not isinstance(sampler, (EvalSampler, TorchDistributedSampler, _Sharded)):
-        if not isinstance(batches, _Sharded):
-            return loader
     whole = copy.copy(loader)
+    source = vars(dealer)["_source"] if isinstance(dealer, _Sharded) else SequentialSampler(dealer.dataset)
     # DataLoader forbids this on an instance; on a copy that nobody has iterated yet it is safe, and keeps the
     # arguments of every torch version and of subclasses.
     whole.__dict__["_iterator"] = None
-    if isinstance(batches, _Sharded):
-        whole.__dict__["batch_sampler"] = batches._source
+    if dealer is batches:
+        whole.__dict__["batch_sampler"] = source
         return whole
-    source = sampler._source if isinstance(sampler, _Sharded) else SequentialSampler(sampler.dataset)
     whole.__dict__["sampler"] = source
     if batches is not None:
         whole.__dict__["batch_sampler"] = BatchSampler(source, batches.batch_size, batches.drop_last)
@@ -779,6 +779,10 @@ def _layers(model: Any) -> Iterator[Any]:
             model = modules["_orig_mod"]
         else:
             return
+
+
+def _wrapper_in(model: Any) -> DistributedDataParallel | None:
+    return next((layer for layer in _layers(model) if isinstance(layer, DistributedDataParallel)), None)
 
 
 def unwrap(model: Any) -> Any:
@@ -837,7 +841,7 @@ def accumulate(model: Any, last: bool) -> Iterator[None]:  # noqa: FBT001
     inside, DistributedDataParallel decides there. A model that is not wrapped, and one with
     `static_graph=True`, which cannot skip, is left alone. Not collective itself.
     """
-    wrapper = next((layer for layer in _layers(model) if isinstance(layer, DistributedDataParallel)), None)
+    wrapper = _wrapper_in(model)
     if last or wrapper is None or getattr(wrapper, "static_graph", False):
         yield
         return
@@ -852,8 +856,8 @@ def all_trainable(model: nn.Module) -> Iterator[None]:
         with all_trainable(model):
             model = DDP(model, find_unused_parameters=True)
 
-    DistributedDataParallel looks at the parameters once, when it is made: what is frozen then and thawed later
-    would never be averaged, and the ranks would drift apart without a word. With one process it changes
+    DistributedDataParallel looks at the parameters once, when it is made: what is frozen then and thawed
+    later would never be averaged, and the ranks would drift apart without a word. With one process it changes
     nothing that lasts.
     """
     frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
@@ -887,9 +891,8 @@ def forward_of(model: Any) -> Any:
     While gradients are recorded it is the wrapped model, whose forward is collective; under `no_grad` it is
     the model inside, since ranks may hold different numbers of batches there. With one process likewise.
     """
-    if torch.is_grad_enabled() or not isinstance(model, DistributedDataParallel):
-        return model
-    return model.module
+    wrapper = _wrapper_in(model)
+    return model if torch.is_grad_enabled() or wrapper is None else wrapper.module
 
 
 def broadcast_model(model: nn.Module) -> None:
@@ -911,11 +914,11 @@ def average_gradients(holder: Any) -> None:
         loss.backward()
         average_gradients(model)        # or the optimizer that holds its parameters
 
-    DistributedDataParallel sees only what goes through its `forward`. Where the loss is made by another method,
-    by parts of the model or by `autograd.grad`, this does the same in one all-reduce for each type of tensor,
-    after the backward pass instead of during it. Calling it again before the step changes nothing that is
-    averaged already. A parameter without a gradient counts as zero if another rank has one for it. With N
-    processes: collective. With one process: nothing.
+    DistributedDataParallel sees only what goes through its `forward`. Where the loss is made by another
+    method, by parts of the model or by `autograd.grad`, this does the same in one all-reduce for each type of
+    tensor, after the backward pass instead of during it. Calling it again before the step changes nothing
+    that is averaged already. A parameter without a gradient counts as zero if another rank has one for it.
+    With N processes: collective. With one process: nothing.
     """
     if _alone():
         return
@@ -924,8 +927,8 @@ def average_gradients(holder: Any) -> None:
     trained = [parameter for parameter in parameters if parameter.requires_grad or parameter.grad is not None]
     if not trained:
         return
-    held = torch.tensor([parameter.grad is not None for parameter in trained], dtype=torch.uint8)
-    held = held.to(trained[0].device)
+    # On the CPU: no card is waited for.
+    held = torch.tensor([int(parameter.grad is not None) for parameter in trained])
     dist.all_reduce(held, op=dist.ReduceOp.MAX)
     kinds: dict[Any, list[Any]] = {}
     for parameter, wanted in zip(trained, held.tolist()):
@@ -937,7 +940,7 @@ def average_gradients(holder: Any) -> None:
         flat = torch.cat([gradient.detach().reshape(-1) for gradient in gradients])
         dist.all_reduce(flat)
         flat /= _where().world_size
-        for gradient, part in zip(gradients, flat.split([gradient.numel() for gradient in gradients])):
+        for gradient, part in zip(gradients, torch.split(flat, [gradient.numel() for gradient in gradients])):
             gradient.detach().copy_(part.view_as(gradient))
 
 

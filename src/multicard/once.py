@@ -8,15 +8,16 @@ something under a guard asks here.
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from multicard.edits import Edit, guard, wrap
-from multicard.effects import calls_in
+from multicard.effects import calls_in, running_nodes
 from multicard.facts import Facts, FunctionNode
 from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
-from multicard.values import Class, Func, Lib, Obj, Values
+from multicard.values import Class, Func, Lib, Obj, Values, contained
 
 MUTATORS = frozenset({
     "append", "appendleft", "extend", "insert", "add", "update", "pop", "popleft", "popitem", "remove", "clear",
@@ -115,15 +116,26 @@ def _methods(names: dict[str, Values], wanted: Sequence[str]) -> list[FunctionNo
     return [value.node for name in wanted for value in names.get(name, ()) if isinstance(value, Func)]
 
 
-def callers(facts: Facts) -> dict[ast.AST, list[tuple[Module, ast.Call]]]:
-    """The calls that may run each function of the program."""
+def callers(facts: Facts) -> dict[ast.AST, list[tuple[Module, ast.expr]]]:
+    """The calls that may run each function of the program, and where else it is named: handed on, it may run too."""
     found = facts.memo.get("callers")
     if found is None:
-        index: dict[ast.AST, list[tuple[Module, ast.Call]]] = {}
+        index: dict[ast.AST, list[tuple[Module, ast.expr]]] = {}
         for module in facts.modules:
+            called = set()
             for call in calls_in(facts, module):
+                called.add(call.func)
                 for function in functions_of(facts, call):
                     index.setdefault(function, []).append((module, call))
+            for node in running_nodes(facts, module):
+                if (
+                    isinstance(node, ast.Name | ast.Attribute)
+                    and isinstance(node.ctx, ast.Load)
+                    and node not in called
+                ):
+                    for value in facts.values(node):
+                        if isinstance(value, Func):
+                            index.setdefault(value.node, []).append((module, node))
         facts.memo["callers"] = found = index
     assert isinstance(found, dict)
     return found
@@ -151,10 +163,7 @@ def per_sample(facts: Facts, module: Module, node: ast.AST) -> bool:
     for outer in facts.ancestors(module, node):
         if isinstance(outer, ast.ClassDef) and isinstance(inner, ast.FunctionDef):
             return inner.name in names or (inner.name in _called_per_sample(outer))
-        if not isinstance(inner, ast.FunctionDef) or isinstance(outer, ast.ClassDef):
-            inner = outer
-        else:
-            inner = outer
+        inner = outer
     return False
 
 
@@ -186,10 +195,9 @@ def hides(facts: Facts, module: Module, statement: ast.stmt) -> str:
                 return f"`{attr}` in it changes an object that lives on"
             case _:
                 pass
-    for function in reached(facts, statement):
-        why = changes(facts, function)
-        if why:
-            return f"it calls a function that {why}"
+    why = lasting(facts, statement)
+    if why:
+        return f"it calls a function that {why}"
     for event in below(facts, statement):
         if (
             event.kind == "forward"
@@ -197,11 +205,24 @@ def hides(facts: Facts, module: Module, statement: ast.stmt) -> str:
             and event.node not in set(ast.walk(statement))
         ):
             return "the wrapped model is called in it, which all ranks must do together"
-        if event.kind in {"next", "iterate"} and not event.dead and event.order < training_begins(facts):
+        if takes_batches(facts, event) and not event.dead and event.order < training_begins(facts):
             return "it takes a batch, and with it a random number that all ranks must draw alike"
         if draws_in_common(facts, event):
             return "it draws random numbers while all ranks must draw alike"
     return ""
+
+
+def takes_batches(facts: Facts, event: Event) -> bool:
+    """Whether an event takes batches from a loader itself, not from what was computed of some."""
+    match event.kind, event.node:
+        case "next", _:
+            return True
+        case "iterate", ast.For(iter=over):
+            return bool(contained(facts.values(over), "loader"))
+        case "iterate", ast.expr() as over:
+            return bool(contained(facts.values(over), "loader"))
+        case _:
+            return False
 
 
 def is_wrapped(subject: object) -> bool:
@@ -233,39 +254,82 @@ def _mutates(facts: Facts, call: ast.Call) -> bool:
     )
 
 
-def changes(facts: Facts, function: FunctionNode) -> str:
-    """What a function, followed alone, changes that lives on after it; nothing if it changes nothing."""
+def lasting(facts: Facts, *roots: ast.AST) -> str:
+    """What the functions that some nodes call change that lives on after them; nothing if they change nothing.
+
+    An object that is made on the way may be changed on the way.
+    """
+    functions = reached(facts, *roots)
+    made = {node for region in (*roots, *functions) for node in ast.walk(region)}
+    selves: dict[FunctionNode, set[Obj]] = {}
+    for region in (*roots, *functions):
+        for node in ast.walk(region):
+            if isinstance(node, ast.Call):
+                for value in facts.values(node.func):
+                    if isinstance(value, Func) and isinstance(value.bound, Obj):
+                        selves.setdefault(value.node, set()).add(value.bound)
+                    elif isinstance(value, Obj):
+                        for function in functions_of(facts, node):
+                            selves.setdefault(function, set()).add(value)
+    for function in sorted(functions, key=lambda item: item.lineno):
+        for change in changes(facts, function):
+            bound = selves.get(function, set())
+            own = change.of_self and all(obj.site is not None and obj.site.node in made for obj in bound)
+            if not own:
+                return change.what
+    return ""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that a function changes and that it did not make."""
+
+    what: str
+    of_self: bool = False
+    """It belongs to the object whose method this is."""
+
+
+def changes(facts: Facts, function: FunctionNode) -> tuple[Change, ...]:
+    """What a function itself changes that lives on after it."""
     memo = facts.memo.setdefault("changes", {})
     assert isinstance(memo, dict)
     found = memo.get(function)
     if found is None:
-        memo[function] = ""
-        found = memo[function] = _changes(facts, function)
-    assert isinstance(found, str)
+        memo[function] = found = tuple(_changes(facts, function))
+    assert isinstance(found, tuple)
     return found
 
 
-def _changes(facts: Facts, function: FunctionNode) -> str:
+def _changes(facts: Facts, function: FunctionNode) -> Iterator[Change]:
     own = _own_names(function)
+    first = next(iter(function.args.args), None)
+    itself = first.arg if first is not None and first.arg == "self" else ""
     for node in ast.walk(function):
         match node:
             case ast.Global(names=names):
-                return f"sets the global `{names[0]}`"
+                yield Change(f"sets the global `{names[0]}`")
             case ast.Yield() | ast.YieldFrom():
-                return "yields"
+                yield Change("yields")
             case ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(ctx=ast.Store() | ast.Del()):
-                if not _fresh(facts, node.value, own, function):
-                    return f"sets `{ast.unparse(node)}`, which lives on"
+                if not _fresh(facts, node.value, own):
+                    yield Change(f"sets `{ast.unparse(node)}`, which lives on", _root(node) == itself != "")
             case ast.AugAssign(target=ast.Name(id=name)) if name not in own:
-                return f"changes `{name}`, which lives on"
+                yield Change(f"changes `{name}`, which lives on")
             case ast.Call(func=ast.Attribute(value=base, attr=attr)) if attr in MUTATORS:
-                if not _fresh(facts, base, own, function) and _mutates(facts, node):
-                    return f"changes `{ast.unparse(base)}`, which lives on"
+                if not _fresh(facts, base, own) and _mutates(facts, node):
+                    yield Change(
+                        f"changes `{ast.unparse(base)}`, which lives on", _root(base) == itself != ""
+                    )
             case ast.Call(func=ast.Name(id="setattr" | "exec" | "delattr")):
-                return "sets attributes by name"
+                yield Change("sets attributes by name")
             case _:
                 pass
-    return ""
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _own_names(function: FunctionNode) -> dict[str, list[ast.expr | None]]:
@@ -304,34 +368,26 @@ def _own_names(function: FunctionNode) -> dict[str, list[ast.expr | None]]:
     return {name: values for name, values in found.items() if name not in parameters}
 
 
-def _fresh(
-    facts: Facts,
-    node: ast.expr,
-    own: dict[str, list[ast.expr | None]],
-    function: FunctionNode,
-    depth: int = 0,
-) -> bool:
+def _fresh(facts: Facts, node: ast.expr, own: dict[str, list[ast.expr | None]], depth: int = 0) -> bool:
     """Whether an expression is something that the function made itself."""
     if depth > 8:
         return False
     match node:
         case ast.Name(id=name) if name in own:
-            return all(value is None or _fresh(facts, value, own, function, depth + 1) for value in own[name])
+            return all(value is None or _fresh(facts, value, own, depth + 1) for value in own[name])
         case ast.Name():
             return False
         case ast.Attribute(value=base) | ast.Subscript(value=base) | ast.Starred(value=base):
-            return _fresh(facts, base, own, function, depth + 1)
+            return _fresh(facts, base, own, depth + 1)
         case ast.Call(func=ast.Attribute(value=base, attr=attr)) if attr in _VIEWS:
-            return _fresh(facts, base, own, function, depth + 1) or _is_library(facts, base)
+            return _fresh(facts, base, own, depth + 1) or _is_library(facts, base)
         case ast.Call(func=ast.Name(id="zip" | "enumerate" | "reversed" | "iter" | "next"), args=args):
             return all(
-                _fresh(facts, argument, own, function, depth + 1) or _gives_batches(facts, argument)
+                _fresh(facts, argument, own, depth + 1) or _gives_batches(facts, argument)
                 for argument in args
             )
         case ast.IfExp(body=first, orelse=second):
-            return _fresh(facts, first, own, function, depth + 1) and _fresh(
-                facts, second, own, function, depth + 1
-            )
+            return _fresh(facts, first, own, depth + 1) and _fresh(facts, second, own, depth + 1)
         case _:
             return True
 

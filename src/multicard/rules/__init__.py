@@ -8,6 +8,7 @@ from multicard.rules import (
     count_batches,
     evaluate_inside,
     finish_processes,
+    main_process_work,
     print_once,
     reach_inside,
     shard_evaluation_data,
@@ -38,6 +39,7 @@ RULES: tuple[Rule, ...] = cast(
         agree_to_stop,
         print_once,
         show_progress_once,
+        main_process_work,
         finish_processes,
     ),
 )

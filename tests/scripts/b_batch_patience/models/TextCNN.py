@@ -12,13 +12,13 @@ class Config(object):
         self.save_path = dataset + '/' + self.model_name + '.ckpt'
         self.device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
         self.dropout = 0.4
-        self.require_improvement = 60      # 超过60个batch没提升就提前结束
+        self.require_improvement = 50      # 超过50个batch没提升就提前结束
         self.num_classes = len(self.class_list)
         self.n_vocab = 0
         self.num_epochs = 20
         self.batch_size = 32
         self.pad_size = 16
-        self.learning_rate = 3e-3
+        self.learning_rate = 1.5e-2
         self.embed = 24
         self.filter_sizes = (1, 2, 3)
         self.num_filters = 16

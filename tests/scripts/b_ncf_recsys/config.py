@@ -1,0 +1,5 @@
+# 'GMF', 'MLP' or 'both'
+model = 'both'
+model_path = './models/'
+main_path = './Data/'
+ratings = main_path + 'ratings.csv'

@@ -1,23 +1,21 @@
 """Findings, and the plan that they settle into.
 
-Every decision is made over the original text, before anything is written: a finding's edits are applied all or
-not at all, findings that want the same bytes do not meet, names that the edits need are imported once, and every
-new text is parsed before it counts.
+Every decision is made over the original text, before anything is written: a finding's edits are applied all
+or not at all, findings that want the same bytes do not meet, names that the edits need are imported once, and
+every new text is parsed before it counts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from multicard.edits import Edit, apply
+from multicard.edits import Edit, Side, apply
 from multicard.messages import Text
 from multicard.source import Module, Site
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from multicard.facts import Facts
 
 
@@ -51,16 +49,36 @@ class Rule(Protocol):
     TITLE: Text
     """A few words: what the change is for."""
 
-    def find(self, facts: "Facts", /) -> "Iterator[Finding]": ...
+    def find(self, facts: "Facts", /) -> Iterator[Finding]: ...
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """Neighbouring lines of one module, before and after, without their last line end."""
+
+    module: Module
+    line: int
+    """The first of the lines before, from 1."""
+    before: str
+    after: str
 
 
 @dataclass(frozen=True)
 class Change:
-    """One finding as a reader sees it: whole lines before and after."""
+    """One finding as a reader sees it: whole lines before and after, in one or more places."""
 
     finding: Finding
-    before: str
-    after: str
+    hunks: tuple[Hunk, ...]
+
+    @property
+    def before(self) -> str:
+        """The lines before; places apart from each other are parted by dots."""
+        return "\n...\n".join(hunk.before for hunk in self.hunks)
+
+    @property
+    def after(self) -> str:
+        """The lines after, or nothing where nothing changes."""
+        return "\n...\n".join(hunk.after for hunk in self.hunks) if self.finding.edits else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,31 +110,45 @@ class Plan:
         return tuple(self._change(finding) for finding in self.findings)
 
     def _change(self, finding: Finding) -> Change:
-        if not finding.edits:
-            line = finding.site.module.line(finding.site.line)
-            return Change(finding, line.strip(), "")
-        pieces = [_hunk(module, finding.edits) for module in dict.fromkeys(e.module for e in finding.edits)]
-        return Change(finding, "\n".join(b for b, _ in pieces), "\n".join(a for _, a in pieces))
+        if finding.edits:
+            modules = dict.fromkeys(edit.module for edit in finding.edits)
+            return Change(
+                finding, tuple(hunk for module in modules for hunk in _hunks(module, finding.edits))
+            )
+        site = finding.site
+        shown = min(site.node.end_lineno or site.line, site.line + _SHOWN - 1)
+        start, end = site.module.starts[site.line - 1], _end_of_line(site.module, shown)
+        lines = _readable(site.module.data[start:end])
+        return Change(finding, (Hunk(site.module, site.line, lines, lines),))
 
 
-def _hunk(module: Module, edits: Sequence[Edit]) -> tuple[str, str]:
-    """The lines that edits touch, before and after, gaps shown as `...`."""
-    own = sorted((edit for edit in edits if edit.module is module), key=lambda edit: edit.order)
-    groups: list[list[Edit]] = []
-    for edit in own:
-        line = module.line_of(edit.span.start)
-        if groups and line <= module.line_of(max(e.span.end for e in groups[-1])) + 1:
-            groups[-1].append(edit)
+_SHOWN = 5
+"""Lines of a statement that are shown where nothing changes."""
+
+
+def _hunks(module: Module, edits: Sequence[Edit]) -> Iterator[Hunk]:
+    """The lines that edits touch, before and after, neighbours together."""
+    groups: list[tuple[int, int, list[Edit]]] = []
+    for edit in sorted((edit for edit in edits if edit.module is module), key=lambda edit: edit.order):
+        reach = edit.reach if edit.side is Side.GUARD and edit.reach else edit.span
+        first, last = module.line_of(reach.start), module.line_of(max(reach.start, reach.end))
+        if groups and first <= groups[-1][1] + 1:
+            begin, end, members = groups.pop()
+            groups.append((begin, max(end, last), [*members, edit]))
         else:
-            groups.append([edit])
-    before, after = [], []
-    for group in groups:
-        first = module.line_of(group[0].span.start)
-        last = module.line_of(max(edit.span.end for edit in group))
-        start = module.starts[first - 1]
-        end = module.starts[last] if last < len(module.starts) else len(module.data)
-        new = apply(module, group)
-        before.append(module.data[start:end].decode().rstrip())
-        after.append(new[start : len(new) - (len(module.data) - end)].decode().rstrip())
-    return "\n...\n".join(before), "\n...\n".join(after)
+            groups.append((first, last, [edit]))
+    for first, last, members in groups:
+        start, end = module.starts[first - 1], _end_of_line(module, last)
+        new = apply(module, members)
+        after = new[start : len(new) - (len(module.data) - end)]
+        yield Hunk(module, first, _readable(module.data[start:end]), _readable(after))
 
+
+def _end_of_line(module: Module, number: int) -> int:
+    """The byte at which a line ends, its line end included."""
+    return module.starts[number] if number < len(module.starts) else len(module.data)
+
+
+def _readable(data: bytes) -> str:
+    """Lines as a reader knows them, whatever their ends."""
+    return data.decode().replace("\r\n", "\n").replace("\r", "\n").rstrip()

@@ -161,7 +161,7 @@ class Module:
             letters = error.object[error.start : error.end]
             why = Text(
                 f"{self.path}: its encoding {self.encoding} has no {letters!r}, which its new text needs",
-                f"{self.path}:新内容需要的 {letters!r} 无法用该文件的编码 {self.encoding} 表示",
+                f"{self.path}：新内容需要的 {letters!r} 无法用该文件的编码 {self.encoding} 表示",
             )
             raise SourceError(why) from None
 
@@ -191,12 +191,12 @@ def parse(path: Path, name: str, raw: bytes) -> Module:
         text = raw[len(bom) :].decode(encoding)
         returns = text.encode(encoding) == raw[len(bom) :]
     except (SyntaxError, UnicodeError, LookupError) as error:
-        why = Text(f"{path}: cannot be decoded: {error}", f"{path}:无法解码:{error}")
+        why = Text(f"{path}: cannot be decoded: {error}", f"{path}：无法解码：{error}")
         raise SourceError(why) from None
     if not returns:
         why = Text(
             f"{path}: cannot be written back in {encoding} as it was",
-            f"{path}:用 {encoding} 编码写回后内容会改变",
+            f"{path}：用 {encoding} 编码写回后内容会改变",
         )
         raise SourceError(why)
     return parse_text(path, name, text, encoding=encoding, bom=bom)
@@ -213,7 +213,7 @@ def parse_text(path: Path, name: str, text: str, *, encoding: str = "utf-8", bom
         line = getattr(error, "lineno", None)
         place = f"{path}:{line}" if line else str(path)
         message = getattr(error, "msg", None) or str(error) or type(error).__name__
-        why = Text(f"{place}: syntax error: {message}", f"{place}:语法错误:{message}")
+        why = Text(f"{place}: syntax error: {message}", f"{place}：语法错误：{message}")
         raise SourceError(why) from None
     starts = (0, *(match.end() for match in _LINE_END.finditer(data)))
     return Module(path, name, data, tree, encoding, bom, starts)
@@ -224,6 +224,20 @@ def read(path: Path, name: str) -> Module:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        why = Text(f"{path}: {error.strerror}", f"{path}:{error.strerror}")
-        raise SourceError(why) from None
+        why = reason(error)
+        raise SourceError(Text(f"{path}: {why.en}", f"{path}：{why.zh}")) from None
     return parse(path, name, raw)
+
+
+def reason(error: OSError) -> Text:
+    """What the system said, in a few words."""
+    said = error.strerror or str(error)
+    match error:
+        case FileNotFoundError():
+            return Text(said, "没有这个文件或文件夹")
+        case PermissionError():
+            return Text(said, "没有权限")
+        case IsADirectoryError():
+            return Text(said, "是文件夹，不是文件")
+        case _:
+            return Text(said, said)

@@ -773,7 +773,7 @@ def case_the_whole_loader_is_the_same_but_for_the_sampler() -> None:
     assert len(rt.whole_loader(DataLoader(data, sampler=rt.EvalSampler(data)))) == 11
     unbatched = DataLoader(data, batch_size=None, sampler=rt.EvalSampler(data, None))
     assert list(rt.whole_loader(unbatched)) == data.items
-    other = DataLoader(data, sampler=rt.DistributedSampler(data))
+    other = DataLoader(data, shuffle=True)
     assert rt.whole_loader(other) is other
 
 
@@ -994,3 +994,121 @@ def case_every_training_sample_is_dealt_once_through_loaders() -> None:
         sampler.set_epoch(epoch)
         seen = [item for (batch,) in loader for item in batch.tolist()]
         assert sorted(itertools.chain.from_iterable(of_all(seen))) == list(range(24))
+
+
+# --------------------------------------------------------- models that a wrapper serves in part, or not at all
+
+
+def case_what_is_thawed_after_wrapping_is_averaged() -> None:
+    torch.manual_seed(1)
+    inner = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 2))
+    for parameter in inner[0].parameters():
+        parameter.requires_grad_(False)
+    with rt.all_trainable(inner):
+        model = DDP(inner, find_unused_parameters=True)
+    assert [parameter.requires_grad for parameter in inner.parameters()] == [False, False, True, True]
+    x = torch.randn(WORLD, 5, 6)
+    model(x[RANK]).square().mean().backward()
+    assert inner[0].weight.grad is None
+    for parameter in inner.parameters():
+        parameter.requires_grad_(True)
+    model.zero_grad()
+    model(x[RANK]).square().mean().backward()
+    averaged = gradients_of(inner)
+    inner.zero_grad()
+    inner(x.reshape(-1, 6)).square().mean().backward()
+    for own, reference in zip(averaged, gradients_of(inner), strict=True):
+        assert torch.allclose(own, reference, atol=1e-6)
+
+
+def case_two_forwards_before_one_backward_with_own_buffers() -> None:
+    torch.manual_seed(1)
+    arguments: Any = rt.own_buffers()
+    model = DDP(small_model(), **arguments)
+    first, second = model(torch.randn(4, 6) + RANK), model(torch.randn(4, 6) - RANK)
+    (first.sum() + second.sum()).backward()
+    means = of_all(model.module[1].running_mean.tolist())
+    assert len({repr(each) for each in means}) == WORLD, "the buffers are still rank 0's"
+    rt.sync_buffers(model)
+    assert same_everywhere(model.module[1].running_mean.tolist())
+
+
+def case_one_call_trains_through_the_wrapper_and_evaluates_inside() -> None:
+    inner = small_model()
+    wrapped = DDP(inner)
+    compiled = torch.compile(wrapped, backend="eager")
+    for model in (wrapped, compiled, inner):
+        assert rt.forward_of(model) is model
+        with torch.no_grad():
+            assert rt.forward_of(model) is inner
+
+
+def case_a_model_without_wrapper_starts_alike() -> None:
+    torch.manual_seed(RANK)
+    model = small_model()
+    model(torch.randn(4, 6))
+    rt.broadcast_model(model)
+    assert same_everywhere([tensor.tolist() for tensor in model.state_dict().values()])
+
+
+def case_gradients_averaged_by_hand_are_those_of_the_wrapper() -> None:
+    x = torch.randn(WORLD, 5, 6)
+    results = []
+    for by_hand in (True, False):
+        torch.manual_seed(1)
+        inner = nn.ModuleDict(
+            {"used": nn.Linear(6, 2), "on rank 0": nn.Linear(6, 2), "nowhere": nn.Linear(6, 2)}
+        )
+        inner["frozen"] = nn.Linear(6, 2).requires_grad_(False)
+        inner["narrow"] = nn.Linear(6, 2).bfloat16()
+
+        class Network(nn.Module):
+            def __init__(self, parts: nn.ModuleDict) -> None:
+                super().__init__()
+                self.parts = parts
+
+            def forward(self, inputs: torch.Tensor, *, rank: int) -> torch.Tensor:
+                result: torch.Tensor = self.parts["used"](inputs) + self.parts["narrow"](inputs.bfloat16())
+                return result + self.parts["on rank 0"](inputs) if rank == 0 else result
+
+        network: Any = Network(inner)
+        model = network if by_hand else DDP(network, find_unused_parameters=True)
+        model(x[RANK], rank=RANK).square().mean().backward()
+        if by_hand:
+            optimizer = torch.optim.SGD(network.parameters())
+            rt.average_gradients(network)
+            rt.average_gradients(optimizer)
+        results.append({name: parameter.grad for name, parameter in network.named_parameters()})
+    assert results[0]["parts.used.weight"] is not None
+    for name, reference in results[1].items():
+        own = results[0][name]
+        assert (own is None) == (reference is None), name
+        close = 1e-2 if own is not None and own.dtype == torch.bfloat16 else 1e-6
+        assert own is None or torch.allclose(own, reference, atol=close, rtol=close), name
+
+
+def case_a_sampler_that_is_never_told_counts_the_epochs() -> None:
+    batches = BatchSampler(RandomSampler(range(40)), 4, drop_last=False)
+    for sampler in (
+        rt.DistributedSampler(range(40)),
+        rt.ShardedSampler(SubsetRandomSampler(range(40))),
+        rt.ShardedBatchSampler(batches),
+    ):
+        first, second = shares_of(sampler), shares_of(sampler)
+        assert first != second, type(sampler).__name__
+        if WORLD > 1:
+            sampler.set_epoch(0)
+            assert [shares_of(sampler), shares_of(sampler)] == [first, first]
+
+
+def case_the_whole_loader_of_dealt_training_data_is_whole() -> None:
+    data = Items(range(12))
+    whole = rt.whole_loader(DataLoader(data, 5, sampler=rt.DistributedSampler(data)))
+    if WORLD > 1:
+        assert [batch.tolist() for batch in whole] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]
+    weighted = WeightedRandomSampler([1.0] * 12, 12)
+    loader = DataLoader(data, 5, sampler=rt.ShardedSampler(weighted))
+    assert len([item for batch in rt.whole_loader(loader) for item in batch]) == 12
+    batches = BatchSampler(SequentialSampler(data), 5, drop_last=False)
+    loader = DataLoader(data, batch_sampler=rt.ShardedBatchSampler(batches))
+    assert len([item for batch in rt.whole_loader(loader) for item in batch]) == 12

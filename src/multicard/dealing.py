@@ -77,6 +77,8 @@ class Dealing:
     dealt: frozenset[Obj] = frozenset()
     whole: list[tuple[Module, ast.expr, str, str]] = field(default_factory=list)
     """Expressions that must give a whole loader, and why."""
+    unclear: frozenset[Obj] = frozenset()
+    """Training loaders whose arguments cannot be seen: they are left to the reader."""
 
     def understood(self, node: ast.AST) -> bool:
         """Whether a loop walks through shares that are put together after it."""
@@ -104,6 +106,9 @@ def deal(facts: Facts) -> Dealing:
     sites = list(_sites(facts, wanted))
     dealt = frozenset(loader for site in sites for loader in site.evaluate)
     dealing = Dealing(sites, visits, dealt)
+    dealing.unclear = frozenset(
+        loader for site in sites for loader in site.train if not written(facts, site.call).dataset
+    )
     dealing.whole = list(_whole(facts, dealing))
     return dealing
 
@@ -231,7 +236,7 @@ def _problems(facts: Facts, visit: Visit) -> Iterator[Problem]:
             return
     yield from _mutations(facts, visit)
     for loader in visit.loaders:
-        if loader not in facts.train_loaders and not _can_be_dealt(loader):
+        if loader not in facts.train_loaders and not _can_be_dealt(facts, loader):
             yield (
                 visit.node,
                 "the loader has a sampler of its own, or arguments that cannot be seen",
@@ -387,15 +392,69 @@ def _private(function: Func, culprit: ast.expr | ast.stmt) -> bool:
 # --- loaders --------------------------------------------------------------------------------------------------------
 
 
-def _can_be_dealt(loader: Obj) -> bool:
+def makers(loader: Obj) -> list[tuple[Module, ast.Call]]:
+    """The calls in the source that make a loader."""
+    if loader.makers:
+        return loader.makers
+    if loader.call is not None and loader.site is not None:
+        return [(loader.site.module, loader.call)]
+    return []
+
+
+def _can_be_dealt(facts: Facts, loader: Obj) -> bool:
+    calls = makers(loader)
     return (
-        loader.call is not None
-        and not loader.starred
-        and "dataset" in loader.args
+        bool(calls)
         and not _given(loader, "sampler")
         and not _given(loader, "batch_sampler")
         and not _iterable(loader)
+        and all(written(facts, call).dataset for _, call in calls)
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """The arguments of a `DataLoader(...)` as they are written."""
+
+    given: dict[str, ast.expr]
+    spread: ast.keyword | None
+    """`**options`, where it may hold the shuffle; None where it is known not to."""
+    unclear: bool
+    """Several `**`, or one that cannot be read twice."""
+
+    @property
+    def dataset(self) -> bool:
+        """Whether the data set can be named."""
+        return not self.unclear and ("dataset" in self.given or self.spread is not None)
+
+
+POSITIONS = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn")
+DECIDING = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler")
+
+
+def written(facts: Facts, call: ast.Call) -> Written:
+    """Read the arguments of a call that makes a loader."""
+    given = dict(zip(POSITIONS, call.args, strict=False))
+    given.update({keyword.arg: keyword.value for keyword in call.keywords if keyword.arg})
+    unclear = any(isinstance(value, ast.Starred) for value in call.args)
+    spreads = [keyword for keyword in call.keywords if keyword.arg is None and _may_decide(facts, keyword.value, given)]
+    unclear |= len(spreads) > 1 or any(not _is_path(keyword.value) for keyword in spreads)
+    return Written(given, spreads[0] if spreads and not unclear else None, unclear)
+
+
+def _may_decide(
+    facts: Facts, node: ast.expr, given: dict[str, ast.expr], names: tuple[str, ...] = DECIDING
+) -> bool:
+    """Whether a dict may hold the data set, the batch size, the shuffle or a sampler."""
+    known = [value for value in facts.values(node) if isinstance(value, Obj) and value.kind == "dict"]
+    if not known or any(value.rest for value in known) or len(known) < len(facts.values(node)):
+        return True
+    return any(name in value.attrs and name not in given for value in known for name in names)
+
+
+def may_hold(facts: Facts, spread: ast.keyword, name: str) -> bool:
+    """Whether `**options` may hold an argument of this name."""
+    return _may_decide(facts, spread.value, {}, (name,))
 
 
 def _given(loader: Obj, name: str) -> bool:
@@ -416,17 +475,14 @@ def _iterable(loader: Obj) -> bool:
 
 
 def _sites(facts: Facts, wanted: set[Obj]) -> Iterator[Site]:
-    calls: dict[ast.Call, list[Obj]] = {}
+    calls: dict[tuple[Module, ast.Call], list[Obj]] = {}
     for loader in facts.loaders:
-        if loader.call is not None:
-            calls.setdefault(loader.call, []).append(loader)
-    for call, loaders in calls.items():
-        module = facts.module_of.get(call) or (
-            loaders[0].site.module if loaders[0].site else facts.program.entry
-        )
+        for maker in makers(loader):
+            calls.setdefault(maker, []).append(loader)
+    for (module, call), loaders in calls.items():
         train = tuple(loader for loader in loaders if loader in facts.train_loaders)
         rest = tuple(loader for loader in loaders if loader not in facts.train_loaders)
-        evaluate = tuple(loader for loader in rest if _can_be_dealt(loader)) if set(rest) & wanted else ()
+        evaluate = tuple(loader for loader in rest if _can_be_dealt(facts, loader)) if set(rest) & wanted else ()
         if train and rest:
             condition = _condition(facts, module, call, train, rest)
             yield Site(module, call, train, evaluate if condition else (), condition)

@@ -64,7 +64,9 @@ class Facts:
 
     def dealt(self, loader: Obj) -> bool:
         """Whether a loader gives each rank a share."""
-        return loader in self.train_loaders or loader in self.dealing.dealt
+        if loader in self.train_loaders:
+            return loader not in self.dealing.unclear
+        return loader in self.dealing.dealt
 
     def understood(self, loop: ast.AST) -> bool:
         """Whether a loop walks through shares that are put together after it."""

@@ -812,7 +812,10 @@ class Interpreter:
             case Obj(cls=Class()):
                 method = self.lookup(value, "__iter__")
                 if method:
-                    return self.iterate(self.call_values(method, None, [], {}))
+                    given = self.call_values(method, None, [], {})
+                    if value in given:
+                        return self.call_values(self.lookup(value, "__next__"), None, [], {}) or SOME
+                    return self.iterate(given)
                 method = self.lookup(value, "__getitem__")
                 if method:
                     return self.call_values(method, None, [SOME], {})
@@ -881,6 +884,8 @@ class Interpreter:
             case Class():
                 return self._class_attribute(value, attr, None) or one(Unknown(f"no `{attr}` in the class"))
             case Data():
+                if attr == "shape":
+                    return one(Data(frozenset(), value.loaders, frozenset({"size"}) | (value.tags & {"local"})))
                 if attr in libraries.DATA_ATTRIBUTES:
                     return one(value)
                 return one(Method(value, attr, node))
@@ -1099,7 +1104,19 @@ class Interpreter:
             for value in lists:
                 self.extend(obj, one(value))
             return one(obj)
+        if isinstance(node.op, ast.Div):
+            return one(self._divided(node, data_of(left), data_of(right)))
         return one(merge([data_of(left), data_of(right)]))
+
+    def _divided(self, node: ast.BinOp, left: Data, right: Data) -> Data:
+        """A quotient: of a sum it makes a mean, over a count that each rank has to itself a local one."""
+        whole = merge([left, right])
+        if left.models and "summed" in left.tags:
+            if "count" in right.tags:
+                self.record("local_mean", "", node, whole)
+            if right.loaders or "size" in right.tags or "count" in right.tags:
+                return Data(whole.models, whole.loaders, (whole.tags - {"summed", "count"}) | {"averaged"})
+        return whole
 
     def eval_UnaryOp(self, node: ast.UnaryOp) -> Values:
         values = self.eval(node.operand)
@@ -1335,6 +1352,18 @@ class Interpreter:
                 pair.items = [one(merge([result, data_of(part)])) for part in item.items]
                 return one(pair)
         return one(result)
+
+    def _reduction(self, criterion: Obj, node: ast.Call | None, args: list[Values]) -> str:
+        """Whether a criterion adds up or averages; over what it does not ignore, it averages locally."""
+        reduction = criterion.args.get("reduction", NOTHING)
+        if Const("sum") in reduction or Const(False) in criterion.args.get("size_average", NOTHING):
+            return "summed"
+        if Const("none") in reduction or Const(False) in criterion.args.get("reduce", NOTHING):
+            return "each"
+        if "ignore_index" in criterion.args and node is not None and isinstance(node.func, ast.Name | ast.Attribute):
+            name = self.frame.module.text(node.func)
+            self.record("local_mean", f"{name}.ignore_index", node, merge([data_of(item) for item in args] or [PLAIN]))
+        return "averaged"
 
     def call_function(
         self,

@@ -476,6 +476,10 @@ def call(
     data = merge([data_of(values) for values in bound.values()] or [PLAIN])
     if name in NO_GRAD or name == "torch.set_grad_enabled" or name == "torch.enable_grad":
         return _grad_mode(run, name, place, bound)
+    if name.startswith("torch.nn.functional.") and data.models:
+        data = _functional_loss(run, tail, place, bound, data)
+    elif name in {"torch.sum", "torch.mean"}:
+        data = _reduced(tail, data, whole=len(bound) == 1)
     if _draws(name):
         data = Data(data.models, data.loaders, data.tags | {"random"})
     elif name in _CLOCKS:
@@ -489,6 +493,40 @@ def call(
             event.subject = obj
         return one(obj)
     return one(data)
+
+
+_LOSSES = frozenset({
+    "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy", "huber_loss",
+    "binary_cross_entropy_with_logits", "kl_div", "margin_ranking_loss", "triplet_margin_loss", "cosine_embedding_loss",
+    "ctc_loss", "hinge_embedding_loss", "soft_margin_loss", "poisson_nll_loss", "gaussian_nll_loss",
+})
+
+
+def _functional_loss(
+    run: "Interpreter", tail: str, place: ast.AST, bound: dict[str, Values], data: Data
+) -> Data:
+    """What a loss function gives: a sum, a mean, or a mean over what is not ignored."""
+    if tail not in _LOSSES:
+        return data
+    reduction = bound.get("reduction", NOTHING)
+    if Const("sum") in reduction or Const(False) in bound.get("size_average", NOTHING):
+        return Data(data.models, data.loaders, data.tags | {"summed"})
+    if Const("none") in reduction or Const(False) in bound.get("reduce", NOTHING):
+        return data
+    if "ignore_index" in bound and isinstance(place, ast.Call):
+        keyword = next((item for item in place.keywords if item.arg == "ignore_index"), None)
+        if keyword is not None:
+            run.record("local_mean", run.frame.module.text(keyword.value), place, data)
+    return Data(data.models, data.loaders, data.tags | {"averaged"})
+
+
+def _reduced(name: str, data: Data, *, whole: bool) -> Data:
+    """A sum or a mean over all elements."""
+    if name == "mean":
+        return Data(data.models, data.loaders, (data.tags - {"summed"}) | {"averaged"})
+    if data.models:
+        return Data(data.models, data.loaders, data.tags | {"summed"}) if whole else data
+    return Data(data.models, data.loaders, data.tags | {"count"}) if data.loaders else data
 
 
 _QUIET = ("torch.nn.functional.", "math.", "os.path.", "numpy.float", "torch.float", "torch.long")
@@ -617,7 +655,7 @@ def _kind_of_call(name: str, head: str, tail: str) -> str:
         return "model"
     if head.startswith("transformers") and ("Model" in tail or "For" in tail) and tail[:1].isupper():
         return "model"
-    if name in {"torch.hub.load", "torch.jit.load"}:
+    if name in {"torch.hub.load", "torch.jit.load", "torch.optim.swa_utils.AveragedModel"}:
         return "model"
     if head.startswith("torchmetrics") and tail[:1].isupper():
         return "metric"
@@ -934,7 +972,7 @@ def _builtin(
                 if isinstance(value, Obj) and value.kind == "loader":
                     run.record("len", "len", place, value)
                     return one(Data(tags=frozenset({"length"})))
-            return one(data)
+            return one(Data(frozenset(), data.loaders, frozenset({"size"}) | (data.tags & {"local"})))
         case "property" | "staticmethod" | "classmethod" if args:
             return first
         case "type" if len(args) == 1:
@@ -1091,6 +1129,13 @@ def _data_method(
         data = Data(data.models, data.loaders, data.tags | {"random"})
     if name in {"detach"}:
         data = Data(frozenset(), data.loaders, data.tags)
+    elif name in {"sum", "mean"}:
+        axes = [values for key, values in bound.items() if key in {"0", "dim", "axis"}]
+        data = _reduced(name, data, whole=not axes)
+    elif name in {"size", "numel", "dim", "nelement"}:
+        data = Data(frozenset(), data.loaders, frozenset({"size"}) | (data.tags & {"local"}))
+    elif name in {"item", "tolist", "numpy"}:
+        data = Data(data.models, data.loaders, data.tags)
     return one(data)
 
 
@@ -1263,6 +1308,7 @@ def _container_method(
 def _object_method(
     run: "Interpreter", owner: Obj, name: str, place: ast.AST, args: list[Values], kwargs: dict[str, Values]
 ) -> Values:
+    starred = isinstance(place, ast.Call) and any(keyword.arg is None for keyword in place.keywords)
     bound = {str(index): values for index, values in enumerate(args)} | kwargs
     if owner.kind == "super":
         for value in owner.rest:
@@ -1279,9 +1325,11 @@ def _object_method(
                     value.args.update(
                         bind("torch.utils.data.DataLoader", args, kwargs) if value.kind == "loader" else {}
                     )
-                    value.call = (
-                        place if isinstance(place, ast.Call) and value.kind == "loader" else value.call
-                    )
+                    if value.kind == "loader" and isinstance(place, ast.Call):
+                        value.starred = value.starred or any(item.arg is None for item in place.keywords)
+                        maker = (run.frame.module, place)
+                        if maker not in value.makers:
+                            value.makers.append(maker)
         return NONE
     if owner.kind == "optimizer":
         if name == "step":

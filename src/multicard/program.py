@@ -135,7 +135,7 @@ def _appended_roots(module: Module) -> Iterator[Path]:
         ):
             for part in ast.walk(node.args[-1]):
                 if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                    for base in (module.path.parent, Path.cwd()):
+                    for base in (module.path.parent, module.path.parent.parent, Path.cwd()):
                         folder = (base / part.value).resolve()
                         if folder.is_dir():
                             yield folder

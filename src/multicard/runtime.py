@@ -11,7 +11,7 @@ The file stands alone: it needs torch (2.1 or newer) and may be copied beside an
 
     start     setup_ddp, is_main_process, print_log, main_process_first, own_device, per_card, vary_seed
     data      DistributedSampler, EvalSampler, ShardedSampler, ShardedBatchSampler, ShardedIterable,
-              set_epoch, global_batches, whole_loader
+              set_epoch, share_of, global_batches, whole_loader
     model     device_ids, all_trainable, own_buffers, forward_of, unwrap, sync_buffers, broadcast_model,
               accumulate, average_gradients, scale_by_count, all_gather_with_grad
     values    broadcast_value, any_rank, all_reduce_sum, all_reduce_max, all_reduce_min, gather_in_order
@@ -96,6 +96,7 @@ __all__ = [
     "scale_by_count",
     "set_epoch",
     "setup_ddp",
+    "share_of",
     "sync_buffers",
     "unwrap",
     "vary_seed",
@@ -679,6 +680,28 @@ class ShardedIterable(IterableDataset):  # type: ignore[type-arg]
     def set_epoch(self, epoch: int) -> None:
         """Tell the epoch, on which the stream's random numbers depend. The data set inside is not told."""
         self._epoch.fill_(epoch)
+
+
+def share_of(batches: Iterable[T]) -> Any:
+    """This rank's share of batches that the script makes by hand: every N-th, equally many on all ranks.
+
+        for start in share_of(range(0, len(data), 32)):
+            x, y = data[order[start:start + 32]], labels[order[start:start + 32]]
+
+    All ranks must walk through the same batches (`order` drawn from the common random state). With N
+    processes: rank r takes batches r, r+N, ...; of a sequence the last round is filled up by its first
+    batches, of a generator what does not fill a round is left out, so that no rank makes a step alone. No
+    communication. With one process: the batches themselves.
+    """
+    place = _where()
+    if place.world_size == 1:
+        return batches
+    if hasattr(batches, "__len__") and hasattr(batches, "__getitem__"):
+        count = len(batches)  # type: ignore[arg-type]
+        rounds = -(-count // place.world_size)
+        wanted = [(place.rank + turn * place.world_size) % count for turn in range(rounds)] if count else []
+        return [batches[index] for index in wanted]  # type: ignore[index]
+    return _dealt(batches, place, drop_last=True)
 
 
 def _dealer(loader: Any) -> Any:

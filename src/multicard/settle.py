@@ -15,6 +15,7 @@ from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.plan import Finding, Kind, Plan
 from multicard.source import Module, Site
+from multicard.start import start
 
 MARK = re.compile("«([^»]+)»")
 IMPORTS = "MC100"
@@ -55,6 +56,7 @@ RUNTIME = frozenset(
         "vary_seed",
         "whole_loader",
         "all_trainable",
+    "own_buffers",
     }
 )
 PLAIN = {
@@ -253,7 +255,12 @@ def _resolve(
         )
         for finding in findings
     ]
-    imports = [finding for module in facts.modules if (finding := _import(facts, names[module])) is not None]
+    place = start(facts)
+    imports = [
+        finding
+        for module in facts.modules
+        if (finding := _import(names[module], place.before if module is place.module else None)) is not None
+    ]
     everything = [*imports, *resolved]
     texts = {
         module: apply(
@@ -269,21 +276,23 @@ def _plain(text: Text) -> Text:
     return Text(MARK.sub(r"\1", text.en), MARK.sub(r"\1", text.zh))
 
 
-def _import(facts: Facts, names: _Names) -> Finding | None:
+def _import(names: _Names, before: ast.stmt | None) -> Finding | None:
     lines = names.lines()
     if not lines:
         return None
     module = names.module
-    place, edit = import_place(facts, module, lines)
+    place, edit = import_place(module, lines, before)
     why = Text("names that the changes below need", "下面的修改要用到的导入")
     return Finding(IMPORTS, Site(module, place), why, (edit,))
 
 
-def import_place(facts: Facts, module: Module, lines: list[str]) -> tuple[ast.stmt, Edit]:
-    """Where new imports go: after the first run of imports, so before anything that runs."""
+def import_place(module: Module, lines: list[str], before: ast.stmt | None) -> tuple[ast.stmt, Edit]:
+    """Where new imports go: after the first run of imports, and before the processes start."""
     body = module.tree.body
     last: ast.stmt | None = None
     for statement in body:
+        if statement is before:
+            break
         if isinstance(statement, ast.Import | ast.ImportFrom):
             last = statement
         elif _may_stand_between(statement):
@@ -304,7 +313,6 @@ def import_place(facts: Facts, module: Module, lines: list[str]) -> tuple[ast.st
         if len(body) > 1:
             return body[1], insert_before(module, body[1], *lines)
         return first, insert_after(module, first, *lines)
-    del facts
     return first, insert_before(module, first, *lines)
 
 

@@ -72,6 +72,8 @@ class Obj:
     args: dict[str, "Values"] = field(default_factory=dict)
     """Arguments of the constructor, by the name of the parameter."""
     call: ast.Call | None = None
+    makers: list[tuple[Module, ast.Call]] = field(default_factory=list)
+    """For a loader: the calls that hand its arguments to the library, also `super().__init__(...)` in branches."""
     starred: bool = False
     owner: "Obj | None" = None
     """The module that holds this submodule."""

@@ -5,6 +5,7 @@ from typing import cast
 from multicard.plan import Rule
 from multicard.rules import (
     agree_to_stop,
+    batch_size,
     count_batches,
     evaluate_inside,
     finish_processes,
@@ -13,12 +14,14 @@ from multicard.rules import (
     reach_inside,
     shard_evaluation_data,
     shard_training_data,
+    share_batches,
     show_progress_once,
     start_processes,
     tell_epoch,
     total_metrics,
     use_own_device,
     vary_randomness,
+    whole_loss,
     wrap_model,
 )
 
@@ -31,9 +34,12 @@ RULES: tuple[Rule, ...] = cast(
         vary_randomness,
         shard_training_data,
         shard_evaluation_data,
+        share_batches,
+        batch_size,
         tell_epoch,
         reach_inside,
         evaluate_inside,
+        whole_loss,
         total_metrics,
         count_batches,
         agree_to_stop,

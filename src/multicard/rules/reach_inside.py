@@ -33,6 +33,10 @@ PASSED_ON = frozenset({
     "half", "float", "double", "bfloat16", "apply", "module", "no_sync", "forward", "share_memory", "type", "__class__",
     "_orig_mod", "named_modules_", "join",
 })
+LOOKED_AT = frozenset({
+    "builtins.isinstance", "builtins.hasattr", "builtins.id", "builtins.type", "builtins.callable", "builtins.print",
+    "torch.save", "torch.jit.save", "torch.onnx.export", "pickle.dump",
+})
 NAMED = frozenset({
     "state_dict", "load_state_dict", "named_parameters", "named_modules", "named_buffers", "named_children", "children",
 })
@@ -56,6 +60,26 @@ def find(facts: Facts) -> Iterator[Finding]:
                 found.setdefault(event.node, event)
     for node, event in found.items():
         yield from _attribute(facts, event, node)
+    yield from _given_away(facts)
+
+
+def _given_away(facts: Facts) -> Iterator[Finding]:
+    """Wrapped models given to a library that copies, traces or draws them: it wants the model itself."""
+    done: set[ast.AST] = set()
+    for event in facts.events("escape"):
+        subject = event.subject
+        if not isinstance(subject, Obj) or subject.kind != "wrapped" or subject.name != "DDP":
+            continue
+        if event.name in LOOKED_AT or not event.name or not isinstance(event.node, ast.Call):
+            continue
+        for argument in (*event.node.args, *(keyword.value for keyword in event.node.keywords)):
+            if argument in done or subject not in facts.values(argument) or isinstance(argument, ast.Starred):
+                continue
+            done.add(argument)
+            edits = inner(facts, event.module, argument, named=True)
+            if edits is not None:
+                why = Text(f"`{event.name}` must get the model, not the wrapper", f"`{event.name}` 需要的是模型本身,而不是包装器")
+                yield Finding(CODE, facts.site(event.module, argument), why, edits)
 
 
 def _attribute(facts: Facts, event: Event, node: ast.AST) -> Iterator[Finding]:

@@ -27,11 +27,12 @@ After:
 
 from collections.abc import Iterator
 
+from multicard.dealing import written
 from multicard.edits import call_with
 from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
-from multicard.rules.shard_training_data import dealt_out, given_arguments
+from multicard.rules.shard_training_data import dealt_out
 
 CODE = "MC202"
 TITLE = Text("Deal out evaluation exactly", "验证数据精确分片")
@@ -46,9 +47,9 @@ def find(facts: Facts) -> Iterator[Finding]:
     """Sites that make evaluation loaders, and loops that must see all of one."""
     for site in facts.dealing.sites:
         if site.evaluate and not site.train:
-            given = given_arguments(site.call)
-            if "dataset" in given:
-                edits = tuple(dealt_out(facts, site, given))
+            arguments = written(facts, site.call)
+            if arguments.dataset:
+                edits = tuple(dealt_out(facts, site, arguments))
                 yield Finding(CODE, facts.site(site.module, site.call), _WHY, edits)
     for module, node, en, zh in facts.dealing.whole:
         yield Finding(

@@ -15,8 +15,8 @@ After:
 import ast
 from collections.abc import Iterator
 
-from multicard.dealing import Site
-from multicard.edits import Edit, add_argument, call_with, remove_argument
+from multicard.dealing import POSITIONS, Site, Written, may_hold, written
+from multicard.edits import Edit, Side, add_argument, call_with, insert, replace, wrap
 from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
@@ -26,7 +26,6 @@ from multicard.values import Const, Obj
 CODE = "MC201"
 TITLE = Text("Deal out the training data", "训练数据换成 DistributedSampler")
 
-_POSITIONS = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler")
 _WHY = Text(
     "each rank must train on its own share of the data; the shuffle and all other arguments stay",
     "每个进程只训练自己的一份数据;打乱方式和其他参数保持不变",
@@ -43,12 +42,12 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _site(facts: Facts, site: Site) -> Iterator[Finding]:
     module, call = site.module, site.call
     place = facts.site(module, call)
-    given = given_arguments(call)
-    if any(keyword.arg is None for keyword in call.keywords) and _hides(site):
+    arguments = written(facts, call)
+    if not arguments.dataset:
         yield Finding(
             CODE,
             place,
-            Text("`**` holds arguments that cannot be seen here", "`**` 里的参数在这里看不到"),
+            Text("the arguments of this loader cannot be seen here", "在这里看不到这个 loader 的参数"),
             advice=Text(
                 "pass sampler=DistributedSampler(dataset) and leave shuffle out, by hand",
                 "请手动传入 sampler=DistributedSampler(dataset) 并去掉 shuffle",
@@ -56,85 +55,89 @@ def _site(facts: Facts, site: Site) -> Iterator[Finding]:
             kind=Kind.LEFT,
         )
         return
-    if "dataset" not in given:
-        yield Finding(
-            CODE,
-            place,
-            Text("the data set of this loader cannot be seen", "看不到这个 loader 的数据集"),
-            advice=Text("pass a DistributedSampler by hand", "请手动传入 DistributedSampler"),
-            kind=Kind.LEFT,
-        )
-        return
-    if iterable(site.train[0]):
-        data = given["dataset"]
-        yield Finding(CODE, place, _WHY, call_with(module, data, "«ShardedIterable»"))
-        return
-    if own := given.get("batch_sampler"):
-        if not _none(own):
-            yield Finding(CODE, place, _WHY, call_with(module, own, "«ShardedBatchSampler»"))
-            return
-    if own := given.get("sampler"):
-        if not _none(own):
-            if site.evaluate and site.condition:
-                return
-            yield Finding(CODE, place, _WHY, call_with(module, own, "«ShardedSampler»"))
-            return
-    yield Finding(CODE, place, _WHY, tuple(dealt_out(facts, site, given)))
+    given = arguments.given
+    if iterable(site.train[0]) and "dataset" in given:
+        yield Finding(CODE, place, _WHY, call_with(module, given["dataset"], "«ShardedIterable»"))
+    elif "batch_sampler" in given and not _none(given["batch_sampler"]):
+        yield Finding(CODE, place, _WHY, call_with(module, given["batch_sampler"], "«ShardedBatchSampler»"))
+    else:
+        yield Finding(CODE, place, _WHY, tuple(dealt_out(facts, site, arguments)))
 
 
-def dealt_out(facts: Facts, site: Site, given: dict[str, ast.expr]) -> Iterator[Edit]:
+def dealt_out(facts: Facts, site: Site, arguments: Written) -> Iterator[Edit]:
     """The edits that give a loader its sampler in place of `shuffle`."""
-    module, call = site.module, site.call
-    sampler = training_sampler(module, given) if site.train else ""
+    module, call, given = site.module, site.call, arguments.given
+    spread = module.text(arguments.spread.value) if arguments.spread is not None else ""
+    hidden = arguments.spread is not None and may_hold(facts, arguments.spread, "shuffle")
+    if "dataset" in given:
+        data, named = _named(facts, module, call, given["dataset"], "train_set" if site.train else "val_set")
+        yield from named
+    else:
+        data = f'{spread}["dataset"]'
+    shuffle, own = given.get("shuffle"), given.get("sampler")
+    text = module.text(shuffle) if shuffle is not None else f'{spread}.get("shuffle", False)' if hidden else "False"
+    sampler = training_sampler(module, given, data, text) if site.train else ""
+    if own is not None and not _none(own) and sampler:
+        sampler = _sharded(facts, module, own, sampler)
     if site.evaluate:
-        batch = module.text(given["batch_size"]) if "batch_size" in given else "1"
-        exact = f"«EvalSampler»({module.text(given['dataset'])}, {batch})"
+        batch = module.text(given["batch_size"]) if "batch_size" in given else f'{spread}.get("batch_size", 1)' if spread else "1"
+        exact = f"«EvalSampler»({data}, {batch})"
         sampler = f"{sampler} if {site.condition} else {exact}" if sampler else exact
-    del facts
-    shuffle = given.get("shuffle")
+    if arguments.spread is not None and hidden and shuffle is None:
+        yield replace(module, arguments.spread.value, f'{{**{spread}, "shuffle": None}}')
+    if own is not None:
+        yield replace(module, own, sampler)
+        if shuffle is not None and not _plainly_false(shuffle):
+            yield replace(module, shuffle, "None")
+        return
     if shuffle is None:
         yield add_argument(module, call, f"sampler={sampler}")
         return
     keyword = next((item for item in call.keywords if item.value is shuffle), None)
-    if keyword is not None:
-        from multicard.edits import replace  # noqa: PLC0415  # the name is a builtin method's elsewhere
-
-        yield replace(module, keyword, f"sampler={sampler}")
-    else:
-        for extra in call.args[3:]:
-            yield remove_argument(module, call, extra)
-        from multicard.edits import replace  # noqa: PLC0415
-
-        yield replace(module, shuffle, f"sampler={sampler}")
+    yield replace(module, keyword if keyword is not None else shuffle, f"sampler={sampler}")
+    if keyword is None:
+        for name, value in zip(POSITIONS[3:], call.args[3:], strict=False):
+            yield insert(module, module.span(value).start, f"{name}=", Side.OPEN)
 
 
-def training_sampler(module: Module, given: dict[str, ast.expr]) -> str:
+def _sharded(facts: Facts, module: Module, own: ast.expr, otherwise: str) -> str:
+    """The script's own sampler dealt out, and where it may be None the usual one."""
+    text = module.text(own)
+    if Const(None) in facts.values(own) and _is_path(own):
+        return f"«ShardedSampler»({text}) if {text} is not None else {otherwise}"
+    return f"«ShardedSampler»({text})"
+
+
+def _plainly_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and not node.value
+
+
+def _named(
+    facts: Facts, module: Module, call: ast.Call, data: ast.expr, name: str
+) -> tuple[str, tuple[Edit, ...]]:
+    """The data set's text, and edits that name it where it is made inside the call: making it twice would cost."""
+    if _is_path(data):
+        return module.text(data), ()
+    taken = facts.bound_names(module)
+    free = next(word for word in (name, f"{name}_", *(f"{name}{i}" for i in range(2, 99))) if word not in taken)
+    keyword = any(item.value is data for item in call.keywords)
+    return free, wrap(module, data, f"({free} := " if keyword else f"{free} := ", ")" if keyword else "")
+
+
+def _is_path(node: ast.expr) -> bool:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant | ast.Name):
+            return False
+        node = node.value
+    return isinstance(node, ast.Name)
+
+
+def training_sampler(module: Module, given: dict[str, ast.expr], data: str, shuffle: str) -> str:
     """The sampler that shuffles as the loader did."""
-    shuffle = module.text(given["shuffle"]) if "shuffle" in given else "False"
     options = f", shuffle={shuffle}"
     if "generator" in given:
         options += f", generator={module.text(given['generator'])}"
-    return f"«DistributedSampler»({module.text(given['dataset'])}{options})"
-
-
-def given_arguments(call: ast.Call) -> dict[str, ast.expr]:
-    """The arguments of a `DataLoader(...)` by name, however passed."""
-    given = dict(zip(_POSITIONS, call.args, strict=False))
-    given.update({keyword.arg: keyword.value for keyword in call.keywords if keyword.arg})
-    return {name: value for name, value in given.items() if not isinstance(value, ast.Starred)}
-
-
-def _hides(site: Site) -> bool:
-    """Whether `**kwargs` holds what decides on the sampler."""
-    for loader in (*site.train, *site.evaluate):
-        if loader.starred:
-            return True
-        written = given_arguments(site.call)
-        for name in ("shuffle", "sampler", "batch_sampler"):
-            values = loader.args.get(name)
-            if values and name not in written and values != frozenset({Const(None)}):
-                return True
-    return False
+    return f"«DistributedSampler»({data}{options})"
 
 
 def _none(node: ast.expr) -> bool:

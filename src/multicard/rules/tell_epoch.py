@@ -43,6 +43,8 @@ def find(facts: Facts) -> Iterator[Finding]:
         loop = training.epochs
         assert isinstance(loop.node, ast.For)
         for loader in training.loaders:
+            if not facts.dealt(loader):
+                continue
             name = _expression(facts, loop, loader)
             if name is None or (loop.node, name) in done:
                 continue
@@ -60,7 +62,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _line(training: Training, loader: Obj, name: str, counter: str) -> str:
     del training
-    if "batch_sampler" in loader.args or _many(loader):
+    if "batch_sampler" in loader.args or loader.starred or len(loader.makers) > 1 or _many(loader):
         return f"«set_epoch»({name}, {counter})"
     return f"{name}.sampler.set_epoch({counter})"
 

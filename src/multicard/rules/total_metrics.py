@@ -29,6 +29,7 @@ from multicard.edits import insert_after
 from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.plan import Finding
+from multicard.rules.share_batches import shared_loop
 from multicard.source import Module
 from multicard.values import Data
 
@@ -50,7 +51,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield from _totals(facts, visit.module, visit.node, visit.reading)
     for training in facts.trainings:
         node = training.loop.node
-        if isinstance(node, ast.For) and node not in done and training.loaders:
+        if isinstance(node, ast.For) and node not in done and (training.loaders or shared_loop(facts, training)):
             done.add(node)
             module = training.loop.module
             reading = read_loop(facts, module, node)

@@ -1,0 +1,217 @@
+'''Load on every rank, after rank 0 has written, onto the rank's own device.
+
+A checkpoint remembers the card that it was saved from: without `map_location` every rank loads onto card 0.  And what
+rank 0 writes, the others may want to read before it is there.
+
+Before:
+
+    torch.save(model.state_dict(), "best.pth")
+    model.load_state_dict(torch.load("best.pth"))
+
+After:
+
+    torch.save(model.state_dict(), "best.pth")
+    dist.barrier()
+    model.load_state_dict(torch.load("best.pth", map_location=own_device()))
+'''
+
+import ast
+from collections.abc import Iterator
+
+from multicard.edits import add_argument, insert_before
+from multicard.effects import calls_in, names_of
+from multicard.facts import Facts
+from multicard.interpret import Event
+from multicard.messages import Text
+from multicard.once import follows, guarded, may_be_same_file, prepared, rank_0_only, where_to_wait
+from multicard.plan import Finding, Kind
+from multicard.source import Module
+from multicard.values import Obj, Values
+
+CODE = "MC502"
+TITLE = Text("Load on every rank", "每张卡都加载权重")
+
+_KEYS = frozenset({
+    "model", "state_dict", "model_state_dict", "net", "optimizer", "optimizer_state_dict", "optim", "weights", "ema",
+})  # fmt: skip
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """Loads without a device of their own, and loads of what this run has saved."""
+    for module in facts.modules:
+        for call in calls_in(facts, module):
+            if "torch.load" in names_of(facts, call) and _lacks_device(call) and _loads_weights(facts, module, call):
+                device = _device(facts, module, call)
+                yield Finding(
+                    CODE,
+                    facts.site(module, call),
+                    Text(
+                        "without `map_location` every rank loads onto the card that it was saved from",
+                        "不写 `map_location` 时,所有进程都会加载到保存时所在的那张卡",
+                    ),
+                    (add_argument(module, call, f"map_location={device}"),),
+                )
+    yield from _waits(facts)
+
+
+def _lacks_device(call: ast.Call) -> bool:
+    starred = any(isinstance(argument, ast.Starred) for argument in call.args)
+    named = {keyword.arg for keyword in call.keywords}
+    return not starred and len(call.args) < 2 and not named & {"map_location", None}
+
+
+# --- whose weights ------------------------------------------------------------------------------------------------
+
+
+def _loads_weights(facts: Facts, module: Module, call: ast.Call, depth: int = 0) -> bool:
+    """Whether what is loaded goes into a model or an optimizer, or is a model; data stay where they were saved."""
+    parent = facts.parents(module).get(call)
+    for outer in facts.ancestors(module, call):
+        if isinstance(outer, ast.Call) and isinstance(outer.func, ast.Attribute) and outer.func.attr == "load_state_dict":
+            return True
+        if isinstance(outer, ast.stmt):
+            break
+    scope = facts.scope(module, call)
+    match parent:
+        case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
+            return _is_weights(facts, module, scope, target)
+        case ast.Attribute() | ast.Subscript():
+            return isinstance(parent, ast.Subscript) and _is_key(parent.slice)
+        case ast.Return() if depth < 2 and isinstance(scope, ast.FunctionDef):
+            return any(
+                _loads_weights(facts, other, user, depth + 1)
+                for other in facts.modules
+                for user in calls_in(facts, other)
+                if any(getattr(value, "node", None) is scope for value in facts.values(user.func))
+            )
+        case _:
+            return False
+
+
+def _is_weights(facts: Facts, module: Module, scope: ast.AST, target: ast.expr) -> bool:
+    if isinstance(target, ast.Tuple | ast.List):
+        return False
+    name = module.text(target)
+    for node in ast.walk(scope):
+        match node:
+            case ast.Call(func=ast.Attribute(value=owner, attr=attr), args=args):
+                inside = {module.text(part) for argument in args for part in ast.walk(argument) if _is_path(part)}
+                if attr == "load_state_dict" and name in inside:
+                    return True
+                if module.text(owner) == name and attr in {"eval", "train", "parameters", "cuda"}:
+                    return True
+                if module.text(owner) == name and attr in {"get", "pop"} and args and _is_key(args[0]):
+                    return True
+            case ast.Subscript(value=owner, slice=index) if module.text(owner) == name and _is_key(index):
+                return True
+            case _:
+                pass
+    return False
+
+
+def _is_path(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute)
+
+
+def _is_key(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value in _KEYS
+
+
+# --- which device -------------------------------------------------------------------------------------------------
+
+
+def _device(facts: Facts, module: Module, call: ast.Call) -> str:
+    """The script's own name for the device of this rank, where it can be seen; else `own_device()`."""
+    function = facts.function(module, call)
+    if function is not None:
+        for argument in ast.walk(function.args):
+            if isinstance(argument, ast.arg) and argument.arg in {"device", "DEVICE"}:
+                return argument.arg
+    for scope in dict.fromkeys([facts.scope(module, call), module.tree]):
+        for node in ast.walk(scope):
+            if (
+                isinstance(node, ast.Name)
+                and isinstance(node.ctx, ast.Store)
+                and facts.scope(module, node) is scope
+                and _is_device(facts.values(node))
+                and (node.lineno < call.lineno or scope is not facts.scope(module, call))
+                and isinstance(facts.parents(module)[facts.statement(module, node)], ast.Module | ast.FunctionDef)
+            ):
+                return node.id
+    return "«own_device»()"
+
+
+def _is_device(values: Values) -> bool:
+    return bool(values) and all(isinstance(value, Obj) and value.kind == "device" for value in values)
+
+
+# --- waiting ------------------------------------------------------------------------------------------------------
+
+
+def _waits(facts: Facts) -> Iterator[Finding]:
+    """A barrier before loads of what this run may have saved; one for several loads in a row."""
+    saves = [
+        event
+        for event in facts.events("call", dead=False)
+        if event.name == "torch.save" and not prepared(facts, event.module, event.node)
+    ]
+    waited: tuple[Event, ast.stmt] | None = None
+    done: set[ast.stmt] = set()
+    for load in facts.events("load", dead=False):
+        if not isinstance(load.node, ast.Call) or rank_0_only(facts, load) or guarded(facts, load.module, load.node):
+            continue
+        before = [save for save in saves if follows(facts, save, load) and _same_file(facts, save, load)]
+        if not before:
+            continue
+        if waited is not None and _still_fresh(before, waited[0], load):
+            continue
+        place = where_to_wait(facts, load)
+        if isinstance(place, Text):
+            yield Finding(
+                CODE,
+                facts.site(load.module, load.node),
+                Text(
+                    f"this rank may read the file before rank 0 has written it: {place.en}",
+                    f"可能在主进程写完之前就读取文件:{place.zh}",
+                ),
+                (),
+                Text(
+                    "call `dist.barrier()` where all ranks come, after the save and before this",
+                    "请在保存之后、读取之前,在所有进程都会执行到的地方调用 `dist.barrier()`",
+                ),
+                Kind.LEFT,
+            )
+            continue
+        module, statement = place
+        waited = load, statement
+        if statement in done:
+            continue
+        done.add(statement)
+        yield Finding(
+            CODE,
+            facts.site(module, statement),
+            Text(
+                "rank 0 writes the file; the others must wait until it is there",
+                "文件由主进程写入,其他进程要等它写完再读",
+            ),
+            (insert_before(module, statement, "«dist».barrier()"),),
+        )
+
+
+def _same_file(facts: Facts, save: Event, load: Event) -> bool:
+    paths = []
+    for event in (save, load):
+        assert isinstance(event.node, ast.Call)
+        named = {keyword.arg: keyword.value for keyword in event.node.keywords}
+        position = 1 if event is save else 0
+        inside = event.node.args[position] if len(event.node.args) > position else named.get("f")
+        paths.append(inside)
+    return may_be_same_file(facts, paths[0], paths[1])
+
+
+def _still_fresh(saves: list[Event], waited: Event, load: Event) -> bool:
+    """Whether all saves were waited for by an earlier load of the same turn."""
+    same_loops = [loop.node for loop in waited.loops] == [loop.node for loop in load.loops]
+    return same_loops and not any(waited.order < save.order < load.order for save in saves)
+
+

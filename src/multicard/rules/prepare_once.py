@@ -1,0 +1,256 @@
+'''Let one process of each machine prepare files first: downloads, archives, caches.
+
+Ranks that download or build one file at the same time tear it, and one that looks too early finds half of it.  Under
+`main_process_first` the others wait, and then find what is there.
+
+Before:
+
+    train_set = MNIST("data", train=True, download=True)
+    test_set = MNIST("data", train=False, download=True)
+
+After:
+
+    with main_process_first():
+        train_set = MNIST("data", train=True, download=True)
+        test_set = MNIST("data", train=False, download=True)
+'''
+
+import ast
+import re
+from collections.abc import Iterator
+
+from multicard.edits import guard, insert_after
+from multicard.effects import Effect, all_effects, calls_in, mode_of, names_of, writes_to
+from multicard.facts import Facts
+from multicard.interpret import Event
+from multicard.messages import Text
+from multicard.once import (
+    below,
+    draws_in_common,
+    guarded,
+    hides,
+    homes,
+    in_batches,
+    neighbours,
+    only_in,
+    per_sample,
+    rank_0_only,
+    statement_of,
+    tests_existence,
+)
+from multicard.plan import Finding, Kind
+from multicard.source import Module
+from multicard.values import Class, Lib
+
+CODE = "MC205"
+TITLE = Text("Prepare files once", "数据只准备一次")
+
+_CAREFUL = frozenset({
+    "nltk.download", "huggingface_hub.snapshot_download", "huggingface_hub.hf_hub_download", "datasets.load_dataset",
+    "torchvision.datasets.utils.download_url", "torchvision.datasets.utils.download_and_extract_archive",
+    "torch.hub.load", "kagglehub.dataset_download", "modelscope.snapshot_download",
+})  # fmt: skip
+_BLUNT = frozenset({
+    "urllib.request.urlretrieve", "wget.download", "gdown.download", "gdown.download_folder",
+    "torch.hub.download_url_to_file", "shutil.unpack_archive", "torchvision.datasets.utils.extract_archive",
+    "zipfile.ZipFile.extractall", "tarfile.open.extractall", ".extractall", "zipfile.ZipFile.extract",
+})  # fmt: skip
+_COMMANDS = re.compile(r"\b(wget|curl|unzip|tar|git clone|gdown|kaggle|gsutil|aws|7z|unrar|bash)\b")
+_PICKED = frozenset({"MNIST", "FashionMNIST", "KMNIST", "CIFAR10", "CIFAR100", "QMNIST"})
+_FIRST = Text(
+    "ranks that prepare the same files at the same time tear them; here the others wait and then find them",
+    "多张卡同时准备同一批文件会互相破坏;这里让每台机器先由一个进程准备,其他进程等它完成",
+)
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """Neighbouring statements under one `with`, and downloads that look for nothing on rank 0 alone."""
+    first = first_statements(facts)
+    for module in facts.modules:
+        own = [statement for statement in first if statement in module.suites]
+        for run in neighbours(module, own):
+            edits = guard(module, run, "with «main_process_first»():")
+            site = facts.site(module, run[0])
+            if edits is None:
+                advice = Text("let rank 0 prepare the files before the others look", "请让主进程先准备好文件")
+                yield Finding(CODE, site, _FIRST, (), advice, Kind.LEFT)
+                continue
+            yield Finding(CODE, site, _FIRST, edits)
+            yield from _draws(facts, module, run)
+        yield from _downloads(facts, module, first)
+
+
+def _draws(facts: Facts, module: Module, run: list[ast.stmt]) -> Iterator[Finding]:
+    """Random numbers that only the process which builds a cache draws."""
+    inside = [event for event in below(facts, *run) if draws_in_common(facts, event)]
+    if not inside:
+        return
+    last = max(event.order for event in inside)
+    later = [event for event in facts.events("call", dead=False) if event.order > last and draws_in_common(facts, event)]
+    if later and any(tests_existence(facts, node.test) for part in run for node in ast.walk(part) if isinstance(node, ast.If)):
+        yield Finding(
+            CODE,
+            facts.site(module, run[0]),
+            Text(
+                "only the process that builds the files draws random numbers here, so what is drawn later differs"
+                " between ranks",
+                "只有生成文件的进程会在这里消耗随机数,之后各卡抽到的随机数会不同",
+            ),
+            (),
+            Text("set the seed again after this, or draw from a generator of its own", "请在此之后重新设置随机种子,或使用单独的随机数生成器"),
+            Kind.LEFT,
+        )
+
+
+# --- what goes first ----------------------------------------------------------------------------------------------
+
+
+def first_statements(facts: Facts) -> frozenset[ast.stmt]:
+    """The statements that one process of each machine runs before the others."""
+    found = facts.memo.get("first statements")
+    if found is None:
+        facts.memo["first statements"] = frozenset()
+        places: dict[ast.stmt, Module] = {}
+        for module in facts.modules:
+            for call in calls_in(facts, module):
+                if _downloads_carefully(facts, call) and _on_every_rank(facts, module, call):
+                    places[facts.statement(module, call)] = module
+        for effect in all_effects(facts):
+            if _makes_a_file(facts, effect):
+                for event in facts.by_node.get(effect.call, ()):
+                    place = _cache(facts, event)
+                    if place is not None and not _writes_in(places, facts, place):
+                        places[place[1]] = place[0]
+        outer = {
+            statement
+            for statement, module in places.items()
+            if not only_in(facts, module, statement, set(places) - {statement})
+        }
+        facts.memo["first statements"] = found = frozenset(outer)
+    assert isinstance(found, frozenset)
+    return found
+
+
+def _writes_in(places: dict[ast.stmt, Module], facts: Facts, place: tuple[Module, ast.stmt]) -> bool:
+    return only_in(facts, place[0], place[1], places)
+
+
+def _downloads_carefully(facts: Facts, call: ast.Call) -> bool:
+    """Whether a call downloads what is not there yet."""
+    if names_of(facts, call) & _CAREFUL:
+        return True
+    if not any(isinstance(value, Class | Lib) for value in facts.values(call.func)):
+        return False
+    given = next((keyword.value for keyword in call.keywords if keyword.arg == "download"), None)
+    if given is None and len(call.args) > 4:
+        tails = {name.rpartition(".")[2] for name in names_of(facts, call)}
+        given = call.args[4] if tails & _PICKED else None
+    return given is not None and not (isinstance(given, ast.Constant) and not given.value)
+
+
+def _on_every_rank(facts: Facts, module: Module, node: ast.expr) -> bool:
+    """Whether all ranks come to a node together, as far as it was followed."""
+    if guarded(facts, module, node) or per_sample(facts, module, node):
+        return False
+    events = [event for event in below(facts, node) if not event.dead]
+    own = [event for event in events if event.node is node or node in event.calls]
+    return bool(own) and not any(in_batches(facts, event) or rank_0_only(facts, event) for event in own)
+
+
+def _makes_a_file(facts: Facts, effect: Effect) -> bool:
+    if effect.what == "open":
+        mode = mode_of(facts, effect)[1]
+        return mode is not None and writes_to(mode)
+    if effect.what == "command":
+        return bool(_COMMANDS.search(effect.module.text(effect.call)))
+    return effect.what == "write"
+
+
+def _cache(facts: Facts, event: Event) -> tuple[Module, ast.stmt] | None:
+    """The outermost statement that builds a file only where it is not there yet."""
+    if event.dead or in_batches(facts, event) or per_sample(facts, event.module, event.node):
+        return None
+    if any(loop.node in facts.training_nodes for loop in event.loops):
+        return None
+    if guarded(facts, event.module, event.node) or rank_0_only(facts, event):
+        return None
+    home = homes(facts)
+    chain = [(event.module, event.node)]
+    chain += [(home[call], call) for call in reversed(event.calls) if call in home and call is not event.node]
+    found: tuple[Module, ast.stmt] | None = None
+    returns_early = False
+    for module, node in chain:
+        if returns_early:
+            found = module, facts.statement(module, node)
+        inner: ast.AST = node
+        returns_early = False
+        for outer in facts.ancestors(module, node):
+            if isinstance(outer, ast.If) and inner is not outer.test and tests_existence(facts, outer.test):
+                found = module, _whole_chain(facts, module, outer)
+            if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef):
+                returns_early = isinstance(inner, ast.stmt) and _returns_early(facts, outer, inner)
+                break
+            inner = outer
+    return found
+
+
+def _whole_chain(facts: Facts, module: Module, statement: ast.If) -> ast.stmt:
+    """The first `if` of a chain of `elif`."""
+    parent = facts.parents(module)[statement]
+    while isinstance(parent, ast.If) and parent.orelse == [statement] and module.data.startswith(
+        b"elif", module.span(statement).start
+    ):
+        statement, parent = parent, facts.parents(module)[parent]
+    return statement
+
+
+def _returns_early(facts: Facts, function: ast.FunctionDef | ast.AsyncFunctionDef, inner: ast.stmt) -> bool:
+    """Whether a function leaves before a statement if a file is there."""
+    if inner not in function.body:
+        return False
+    return any(
+        isinstance(statement, ast.If)
+        and isinstance(statement.body[-1], ast.Return)
+        and bool(tests_existence(facts, statement.test))
+        for statement in function.body[: function.body.index(inner)]
+    )
+
+
+# --- downloads that look for nothing ------------------------------------------------------------------------------
+
+
+def _downloads(facts: Facts, module: Module, first: frozenset[ast.stmt]) -> Iterator[Finding]:
+    for call in calls_in(facts, module):
+        names = names_of(facts, call)
+        command = any(name.startswith(("os.system", "subprocess.")) for name in names)
+        if not names & _BLUNT and not (command and _COMMANDS.search(module.text(call))):
+            continue
+        if only_in(facts, module, call, first) or guarded(facts, module, call):
+            continue
+        statement = statement_of(facts, module, call)
+        why = "its value is used" if statement is None else hides(facts, module, statement)
+        if statement is None or why or not _on_every_rank(facts, module, call):
+            yield Finding(
+                CODE,
+                facts.site(module, call),
+                Text(
+                    f"every rank would fetch or unpack the same files at the same time: {why or 'ranks may not all come here'}",
+                    "每张卡都会同时下载或解压同一批文件",
+                ),
+                (),
+                Text("do it once before training, or on rank 0 with a barrier after", "请在训练前只做一次,或只在主进程执行并在之后加屏障"),
+                Kind.LEFT,
+            )
+            continue
+        edits = guard(module, [statement], "if «rank 0»:")
+        if edits is None:
+            continue
+        yield Finding(
+            CODE,
+            facts.site(module, statement),
+            Text(
+                "fetched and unpacked once; the others wait until it is there (machines without a shared disk need it each)",
+                "只下载和解压一次,其他进程等待完成(没有共享磁盘的多台机器需要各自执行一次)",
+            ),
+            (*edits, insert_after(module, statement, "«dist».barrier()")),
+        )

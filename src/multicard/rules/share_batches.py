@@ -1,0 +1,220 @@
+'''Share out batches that the script cuts by hand.
+
+Without a DataLoader there is no sampler: a loop over `range(0, n, batch_size)` or over a list of batches makes every
+rank do the same work.  Each rank takes every N-th batch, all equally many.  Where batches are drawn at random, each
+rank draws its own.
+
+Before:
+
+    for start in range(0, len(data), 32):
+        x = data[order[start:start + 32]]
+
+After:
+
+    for start in share_of(range(0, len(data), 32)):
+        x = data[order[start:start + 32]]
+'''
+
+import ast
+from collections.abc import Iterator
+
+from multicard.edits import call_with
+from multicard.facts import Facts, Training
+from multicard.interpret import Event
+from multicard.messages import Text
+from multicard.plan import Finding, Kind
+from multicard.source import Module
+from multicard.values import Func, Lib, Obj
+
+CODE = "MC208"
+TITLE = Text("Share out hand-made batches", "分配手写的批次")
+
+_SHARE = Text(
+    "each rank takes every N-th batch, all equally many; without this all ranks would do the same work",
+    "每个进程依次取第 N 个批次,数量相同;否则所有进程会做同样的工作",
+)
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """One finding for each training loop without a loader."""
+    done: set[ast.AST] = set()
+    for training in facts.trainings:
+        node = training.loop.node
+        if training.loaders or node in done:
+            continue
+        done.add(node)
+        yield _share(facts, training)
+
+
+def shared_loop(facts: Facts, training: Training) -> ast.expr | None:
+    """The expression whose items are batches that may be shared out, if there is one."""
+    loop = training.loop
+    if training.loaders or not isinstance(loop.node, ast.For) or carried_state(facts, training):
+        return None
+    node = _core(facts, loop.node.iter)
+    if _over_range(facts, node):
+        target = loop.node.target
+        if isinstance(target, ast.Tuple) and node is not loop.node.iter:
+            target = target.elts[-1]
+        return node if isinstance(target, ast.Name) and _picks(facts, loop.module, loop.node, target.id) else None
+    if _over_batches(facts, node):
+        return node
+    return None
+
+
+def _share(facts: Facts, training: Training) -> Finding:
+    loop = training.loop
+    place = facts.site(loop.module, loop.node)
+    state = carried_state(facts, training)
+    if state is not None:
+        return Finding(
+            CODE,
+            facts.site(state.module, state.node),
+            Text(
+                "what the model gave for one batch goes into the next, so batches cannot be dealt out: every rank trains"
+                " on all of them (right, and not faster)",
+                "模型对上一批的输出会进入下一批,批次无法分给不同进程:每个进程训练全部批次(结果正确,但不会更快)",
+            ),
+            advice=Text(
+                "to gain speed cut the data into parallel streams, and give each rank its own streams",
+                "要提速,请把数据切成多个并行的序列,每个进程处理自己的序列",
+            ),
+            kind=Kind.LEFT,
+        )
+    node = shared_loop(facts, training)
+    if node is not None:
+        return Finding(CODE, place, _SHARE, call_with(loop.module, node, "«share_of»"))
+    if drawn(facts, training):
+        return Finding(
+            CODE,
+            place,
+            Text(
+                "batches are drawn at random: each rank draws its own, so a step sees N times as many samples",
+                "批次是随机抽取的:每个进程各抽各的,每一步相当于 N 倍的样本",
+            ),
+            kind=Kind.NOTE,
+        )
+    return Finding(
+        CODE,
+        place,
+        Text(
+            "there are no batches to share out: every rank does the whole work (right, and not faster)",
+            "没有可以分配的批次:每个进程都做全部的工作(结果正确,但不会更快)",
+        ),
+        advice=Text(
+            "several cards do not help here, unless the data are cut into batches",
+            "除非把数据切成批次,否则多卡没有帮助",
+        ),
+        kind=Kind.LEFT,
+    )
+
+
+def drawn(facts: Facts, training: Training) -> bool:
+    """Whether the batch of a training loop is drawn at random inside it."""
+    return any(
+        event.name.startswith(("random.", "numpy.random.")) or event.name in {"torch.randint", "torch.randperm"}
+        for event in facts.events("call", dead=False)
+        if any(loop.node is training.loop.node for loop in event.loops) and not event.inside
+    )
+
+
+def carried_state(facts: Facts, training: Training) -> Event | None:
+    """A forward pass whose state goes on to the next batch: `output, hidden = model(batch, hidden)`."""
+    loop = training.loop.node
+    if isinstance(loop, ast.comprehension):
+        return None
+    for event in facts.events("forward", dead=False):
+        if event.name != "model" or not facts.trains(event):
+            continue
+        inside = [node for node in (event.node, *event.calls) if node in set(ast.walk(loop))]
+        for node in inside:
+            if isinstance(node, ast.Call) and _feeds_itself(facts, training.loop.module, loop, node):
+                return event
+    return None
+
+
+def _feeds_itself(facts: Facts, module: Module, loop: ast.AST, call: ast.Call) -> bool:
+    """Whether a call is given a name that it assigned on the turn before."""
+    statement = facts.statement(module, call)
+    if not isinstance(statement, ast.Assign):
+        return False
+    given = {part.id for part in ast.walk(call) if isinstance(part, ast.Name)}
+    targets = {part.id for target in statement.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    return any(_read_first(loop, name) for name in given & targets)
+
+
+def _read_first(loop: ast.AST, name: str) -> bool:
+    """Whether the body of a loop reads a name before it binds it."""
+    body = getattr(loop, "body", [])
+    for statement in body:
+        names = [part for part in ast.walk(statement) if isinstance(part, ast.Name) and part.id == name]
+        if not names:
+            continue
+        first = min(names, key=lambda part: (part.lineno, part.col_offset))
+        if isinstance(first.ctx, ast.Load):
+            return True
+        return isinstance(statement, ast.Assign) and any(
+            isinstance(part, ast.Name) and part.id == name for part in ast.walk(statement.value)
+        )
+    return False
+
+
+def _core(facts: Facts, node: ast.expr) -> ast.expr:
+    """What is iterated, `enumerate` and `tqdm` taken off."""
+    while isinstance(node, ast.Call) and node.args:
+        names = {value.name for value in facts.values(node.func) if isinstance(value, Lib)}
+        if names & {"builtins.enumerate", "tqdm.tqdm", "tqdm"}:
+            node = node.args[0]
+        else:
+            break
+    return node
+
+
+def _over_range(facts: Facts, node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and any(
+        isinstance(value, Lib) and value.name == "builtins.range" for value in facts.values(node.func)
+    )
+
+
+def _over_batches(facts: Facts, node: ast.expr) -> bool:
+    """Whether an expression is a list of batches, or a function of the script's that yields them."""
+    values = facts.values(node)
+    if isinstance(node, ast.Call) and any(isinstance(value, Func) for value in facts.values(node.func)):
+        return any(isinstance(value, Obj) and value.kind in {"iter", "list"} for value in values)
+    return isinstance(node, ast.Name | ast.Attribute) and any(
+        isinstance(value, Obj) and value.kind == "list" for value in values
+    )
+
+
+def _picks(facts: Facts, module: Module, loop: ast.For, name: str) -> bool:
+    """Whether the counter of a loop chooses the data of a turn: it ends in an index, or in a function of the script's."""
+    derived = {name}
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            if any(isinstance(part, ast.Name) and part.id in derived for part in ast.walk(node.value)):
+                derived.add(node.targets[0].id)
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            if any(isinstance(part, ast.Name) and part.id in derived for part in ast.walk(node.slice)):
+                return True
+        elif isinstance(node, ast.Call):
+            for index, argument in enumerate(node.args):
+                if isinstance(argument, ast.Name) and argument.id in derived and _indexes(facts, node, index):
+                    return True
+    del module
+    return False
+
+
+def _indexes(facts: Facts, call: ast.Call, index: int) -> bool:
+    """Whether a function of the script's cuts data with the argument at a position."""
+    for value in facts.values(call.func):
+        if not isinstance(value, Func) or isinstance(value.node, ast.Lambda):
+            continue
+        names = [arg.arg for arg in value.node.args.args][1 if value.bound is not None else 0 :]
+        if index >= len(names):
+            continue
+        for node in ast.walk(value.node):
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+                if any(isinstance(part, ast.Name) and part.id == names[index] for part in ast.walk(node.slice)):
+                    return True
+    return False

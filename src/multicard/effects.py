@@ -13,7 +13,9 @@ from multicard.facts import Facts
 from multicard.source import Module
 from multicard.values import Const, Data, Func, Lib, Method, Obj
 
-What = Literal["write", "delete", "folder", "open", "command", "show", "draw", "send", "read", "writer"]
+What = Literal[
+    "write", "save", "delete", "folder", "open", "command", "show", "draw", "send", "read", "writer"
+]
 
 _PATH_OF: dict[What, dict[str, int]] = {
     "write": {
@@ -59,6 +61,7 @@ _PATH_OF: dict[What, dict[str, int]] = {
         "wget.download": 1,
         "gdown.download": 1,
     },
+    "save": {"torch.save": 1, "torch.jit.save": 1, "torch.onnx.export": 2},
     "delete": {
         "os.remove": 0,
         "os.unlink": 0,

@@ -17,7 +17,7 @@ from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
-from multicard.values import Class, Func, Lib, Obj, Values, contained
+from multicard.values import Class, Const, Func, Lib, Obj, Values, contained
 
 MUTATORS = frozenset({
     "append", "appendleft", "extend", "insert", "add", "update", "pop", "popleft", "popitem", "remove", "clear",
@@ -237,7 +237,16 @@ def draws_in_common(facts: Facts, event: Event) -> bool:
     return event.kind == "call" and _draws(event.name)
 
 
+_NO_DRAW = frozenset({
+    "numpy.random.RandomState", "numpy.random.default_rng", "numpy.random.Generator", "numpy.random.seed",
+    "numpy.random.get_state", "numpy.random.set_state", "random.seed", "random.Random", "random.getstate",
+    "random.setstate", "numpy.random.SeedSequence", "numpy.random.PCG64",
+})  # fmt: skip
+
+
 def _draws(name: str) -> bool:
+    if name in _NO_DRAW:
+        return False
     return name.startswith(("numpy.random.", "random.")) or (
         name.startswith("torch.")
         and name.rpartition(".")[2]
@@ -417,6 +426,13 @@ def rank_0_only(facts: Facts, event: Event) -> bool:
     return any(call in kept for call in (event.node, *event.calls))
 
 
+def prepared(facts: Facts, module: Module, node: ast.AST) -> bool:
+    """Whether a node runs only where `prepare_once` lets one process of each machine go first."""
+    from multicard.rules.prepare_once import first_statements
+
+    return only_in(facts, module, node, first_statements(facts))
+
+
 def only_in(facts: Facts, module: Module, node: ast.AST, calls: Iterable[ast.AST]) -> bool:
     """Whether a node runs only under some calls: its function, and those that call it, are reached no other way."""
     wanted = set(calls)
@@ -433,6 +449,124 @@ def _only_in(facts: Facts, module: Module, node: ast.AST, wanted: set[ast.AST], 
         return function is not None
     ways = callers(facts).get(function, [])
     return bool(ways) and all(_only_in(facts, place, call, wanted, seen | {function}) for place, call in ways)
+
+
+# --- waiting for rank 0 -------------------------------------------------------------------------------------------
+
+_EXISTS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "lexists", "getsize"})
+
+
+def tests_existence(facts: Facts, test: ast.expr) -> list[ast.Call]:
+    """The calls in a test that ask whether a file is there, in functions of the program too."""
+    found = []
+    for node in ast.walk(test):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            inside = (inner for function in functions_of(facts, node) for inner in ast.walk(function))
+            if name in _EXISTS or any(
+                isinstance(inner, ast.Call)
+                and isinstance(inner.func, ast.Attribute)
+                and inner.func.attr in _EXISTS
+                for inner in inside
+            ):
+                found.append(node)
+    return found
+
+
+def homes(facts: Facts) -> dict[ast.AST, Module]:
+    """The module of each call."""
+    found = facts.memo.get("homes")
+    if found is None:
+        found = {call: module for module in facts.modules for call in calls_in(facts, module)}
+        facts.memo["homes"] = found
+    assert isinstance(found, dict)
+    return found
+
+
+def where_to_wait(facts: Facts, event: Event) -> tuple[Module, ast.stmt] | Text:
+    """The statement before which all ranks must wait for a file of rank 0's, or why they cannot.
+
+    It stands outside of every test whether the file exists: a rank that tests too early would not come.
+    """
+    if event.dead or per_sample(facts, event.module, event.node):
+        return Text("it was not seen to run on every rank", "看不到它在每张卡上都会执行")
+    if in_batches(facts, event):
+        return Text(in_batches(facts, event), "它在按批次的循环里,各卡的批次数可能不同")
+    home = homes(facts)
+    chain = [(event.module, event.node)]
+    chain += [(home[call], call) for call in reversed(event.calls) if call in home and call is not event.node]
+    place = (event.module, facts.statement(event.module, event.node))
+    for module, node in chain:
+        inner: ast.AST = node
+        for outer in facts.ancestors(module, node):
+            match outer:
+                case ast.If(test=test) if inner is not test and tests_existence(facts, test):
+                    place = (module, outer)
+                case ast.Try(body=body) if inner in body and outer.handlers:
+                    place = (module, outer)
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                    break
+                case _:
+                    pass
+            inner = outer
+    module, statement = place
+    while isinstance(parent := facts.parents(module)[statement], ast.If) and parent.orelse == [statement]:
+        if not isinstance(statement, ast.If):
+            break
+        statement = parent
+    if any(rank_0_only(facts, other) for other in facts.by_node.get(event.node, ())):
+        return Text("rank 0 also comes here alone", "主进程也会单独执行到这里")
+    return module, statement
+
+
+def may_be_same_file(facts: Facts, first: ast.expr | None, second: ast.expr | None) -> bool:
+    """Whether two paths may name one file, as far as their ends and constants tell."""
+    if first is None or second is None:
+        return True
+    one, other = (_known(facts, node) for node in (first, second))
+    if one and other:
+        return bool(one & other)
+    ends = [_end(node) for node in (first, second)]
+    return not all(ends) or ends[0].endswith(ends[1]) or ends[1].endswith(ends[0])
+
+
+def _known(facts: Facts, node: ast.expr) -> frozenset[str]:
+    """All that a path may be, if that is known."""
+    if isinstance(node, ast.Constant):
+        return frozenset({str(node.value)})
+    values = facts.values(node)
+    texts = [value.value for value in values if isinstance(value, Const) and isinstance(value.value, str)]
+    return frozenset(texts) if texts and len(texts) == len(values) else frozenset()
+
+
+def _end(node: ast.expr) -> str:
+    """The literal end of a path."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text.rpartition("/")[2]
+        case ast.JoinedStr(values=[*_, ast.Constant(value=str(text))]):
+            return text.rpartition("/")[2]
+        case ast.BinOp(left=ast.Constant(value=str(text)), op=ast.Mod()):
+            return text.rpartition("/")[2].rpartition("%")[2][1:]
+        case ast.BinOp(op=ast.Add() | ast.Div(), right=right):
+            return _end(right)
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
+            return text.rpartition("/")[2].rpartition("}")[2]
+        case ast.Call(func=ast.Attribute(attr="join" | "joinpath"), args=[*_, last]):
+            return _end(last)
+        case ast.Call(args=[only]):
+            return _end(only)
+        case _:
+            return ""
+
+
+def follows(facts: Facts, written: Event, read: Event) -> bool:
+    """Whether a write comes before a read in this run, also in an earlier turn of a loop round both."""
+    del facts
+    together = {(loop.node, loop.calls) for loop in written.loops} & {
+        (loop.node, loop.calls) for loop in read.loops
+    }
+    return not written.dead and (written.order < read.order or bool(together))
 
 
 # --- making guards ------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-'''Load on every rank, after rank 0 has written, onto the rank's own device.
+"""Load on every rank, after rank 0 has written, onto the rank's own device.
 
 A checkpoint remembers the card that it was saved from: without `map_location` every rank loads onto card 0.  And what
 rank 0 writes, the others may want to read before it is there.
@@ -13,7 +13,7 @@ After:
     torch.save(model.state_dict(), "best.pth")
     dist.barrier()
     model.load_state_dict(torch.load("best.pth", map_location=own_device()))
-'''
+"""
 
 import ast
 from collections.abc import Iterator
@@ -40,7 +40,11 @@ def find(facts: Facts) -> Iterator[Finding]:
     """Loads without a device of their own, and loads of what this run has saved."""
     for module in facts.modules:
         for call in calls_in(facts, module):
-            if "torch.load" in names_of(facts, call) and _lacks_device(call) and _loads_weights(facts, module, call):
+            if (
+                "torch.load" in names_of(facts, call)
+                and _lacks_device(call)
+                and _loads_weights(facts, module, call)
+            ):
                 device = _device(facts, module, call)
                 yield Finding(
                     CODE,
@@ -67,7 +71,11 @@ def _loads_weights(facts: Facts, module: Module, call: ast.Call, depth: int = 0)
     """Whether what is loaded goes into a model or an optimizer, or is a model; data stay where they were saved."""
     parent = facts.parents(module).get(call)
     for outer in facts.ancestors(module, call):
-        if isinstance(outer, ast.Call) and isinstance(outer.func, ast.Attribute) and outer.func.attr == "load_state_dict":
+        if (
+            isinstance(outer, ast.Call)
+            and isinstance(outer.func, ast.Attribute)
+            and outer.func.attr == "load_state_dict"
+        ):
             return True
         if isinstance(outer, ast.stmt):
             break
@@ -95,7 +103,9 @@ def _is_weights(facts: Facts, module: Module, scope: ast.AST, target: ast.expr) 
     for node in ast.walk(scope):
         match node:
             case ast.Call(func=ast.Attribute(value=owner, attr=attr), args=args):
-                inside = {module.text(part) for argument in args for part in ast.walk(argument) if _is_path(part)}
+                inside = {
+                    module.text(part) for argument in args for part in ast.walk(argument) if _is_path(part)
+                }
                 if attr == "load_state_dict" and name in inside:
                     return True
                 if module.text(owner) == name and attr in {"eval", "train", "parameters", "cuda"}:
@@ -135,7 +145,9 @@ def _device(facts: Facts, module: Module, call: ast.Call) -> str:
                 and facts.scope(module, node) is scope
                 and _is_device(facts.values(node))
                 and (node.lineno < call.lineno or scope is not facts.scope(module, call))
-                and isinstance(facts.parents(module)[facts.statement(module, node)], ast.Module | ast.FunctionDef)
+                and isinstance(
+                    facts.parents(module)[facts.statement(module, node)], ast.Module | ast.FunctionDef
+                )
             ):
                 return node.id
     return "«own_device»()"
@@ -158,7 +170,11 @@ def _waits(facts: Facts) -> Iterator[Finding]:
     waited: tuple[Event, ast.stmt] | None = None
     done: set[ast.stmt] = set()
     for load in facts.events("load", dead=False):
-        if not isinstance(load.node, ast.Call) or rank_0_only(facts, load) or guarded(facts, load.module, load.node):
+        if (
+            not isinstance(load.node, ast.Call)
+            or rank_0_only(facts, load)
+            or guarded(facts, load.module, load.node)
+        ):
             continue
         before = [save for save in saves if follows(facts, save, load) and _same_file(facts, save, load)]
         if not before:
@@ -213,5 +229,3 @@ def _still_fresh(saves: list[Event], waited: Event, load: Event) -> bool:
     """Whether all saves were waited for by an earlier load of the same turn."""
     same_loops = [loop.node for loop in waited.loops] == [loop.node for loop in load.loops]
     return same_loops and not any(waited.order < save.order < load.order for save in saves)
-
-

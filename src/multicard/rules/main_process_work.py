@@ -217,7 +217,7 @@ def _mode_is_restored(facts: Facts, call: ast.Call, happens: list[Event]) -> boo
     for training in facts.trainings:
         if not evaluated & {_bare(model) for model in training.models}:
             continue
-        shared: set[ast.AST] = {*round_it} & {loop.node for loop in training.backward.loops}
+        shared = {loop.node for loop in training.backward.loops} & round_it
         later = training.backward.order > first.order
         if not shared and not later:
             continue

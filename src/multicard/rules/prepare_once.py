@@ -1,4 +1,4 @@
-'''Let one process of each machine prepare files first: downloads, archives, caches.
+"""Let one process of each machine prepare files first: downloads, archives, caches.
 
 Ranks that download or build one file at the same time tear it, and one that looks too early finds half of it.  Under
 `main_process_first` the others wait, and then find what is there.
@@ -13,14 +13,14 @@ After:
     with main_process_first():
         train_set = MNIST("data", train=True, download=True)
         test_set = MNIST("data", train=False, download=True)
-'''
+"""
 
 import ast
 import re
 from collections.abc import Iterator
 
-from multicard.edits import guard, insert_after
-from multicard.effects import Effect, all_effects, calls_in, mode_of, names_of, writes_to
+from multicard.edits import call_with, guard, insert_after
+from multicard.effects import Effect, all_effects, calls_in, mode_of, names_of, running_nodes, writes_to
 from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.messages import Text
@@ -31,6 +31,7 @@ from multicard.once import (
     hides,
     homes,
     in_batches,
+    is_wrapped,
     neighbours,
     only_in,
     per_sample,
@@ -78,28 +79,79 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield Finding(CODE, site, _FIRST, edits)
             yield from _draws(facts, module, run)
         yield from _downloads(facts, module, first)
+        yield from _agreed(facts, module)
+
+
+def _agreed(facts: Facts, module: Module) -> Iterator[Finding]:
+    """Tests for a file that all ranks make together: they must all see it, or none."""
+    for node in running_nodes(facts, module):
+        if not isinstance(node, ast.If) or guarded(facts, module, node):
+            continue
+        asked = tests_existence(facts, node.test)
+        if not asked or (len(asked) > 1 and not isinstance(node.test, ast.UnaryOp)):
+            continue
+        inside = [
+            event for part in (*node.body, *node.orelse) for event in below(facts, part) if not event.dead
+        ]
+        if not any(_together(facts, event) for event in inside) or any(
+            in_batches(facts, event) or rank_0_only(facts, event)
+            for call in asked
+            for event in facts.by_node.get(call, ())
+        ):
+            continue
+        if any(event.name == "torch.save" or event.kind == "data_call" for event in inside):
+            yield Finding(
+                CODE,
+                facts.site(module, node),
+                Text(
+                    "all ranks must go the same way here, also one that looks when the file has just been written",
+                    "所有进程必须走同一分支,即使某个进程检查时文件刚刚写好",
+                ),
+                call_with(module, node.test, "«broadcast_value»"),
+            )
 
 
 def _draws(facts: Facts, module: Module, run: list[ast.stmt]) -> Iterator[Finding]:
-    """Random numbers that only the process which builds a cache draws."""
-    inside = [event for event in below(facts, *run) if draws_in_common(facts, event)]
-    if not inside:
+    """Random numbers that only the process which builds a cache draws, before others that all must draw alike."""
+    if not any(isinstance(node, ast.If) for part in run for node in ast.walk(part)):
         return
-    last = max(event.order for event in inside)
-    later = [event for event in facts.events("call", dead=False) if event.order > last and draws_in_common(facts, event)]
-    if later and any(tests_existence(facts, node.test) for part in run for node in ast.walk(part) if isinstance(node, ast.If)):
-        yield Finding(
-            CODE,
-            facts.site(module, run[0]),
-            Text(
-                "only the process that builds the files draws random numbers here, so what is drawn later differs"
-                " between ranks",
-                "只有生成文件的进程会在这里消耗随机数,之后各卡抽到的随机数会不同",
-            ),
-            (),
-            Text("set the seed again after this, or draw from a generator of its own", "请在此之后重新设置随机种子,或使用单独的随机数生成器"),
-            Kind.LEFT,
-        )
+    inside = [event for event in below(facts, *run) if draws_in_common(facts, event)]
+    for stream in dict.fromkeys(_stream(event) for event in inside):
+        last = max(event.order for event in inside if _stream(event) == stream)
+        later = [
+            event.order
+            for event in facts.events("call", dead=False)
+            if draws_in_common(facts, event) and _stream(event) == stream and event.order > last
+        ]
+        seeded = [event.order for event in facts.events("call", dead=False) if event.name in _SEEDS[stream]]
+        if later and not any(last < order < min(later) for order in seeded):
+            yield Finding(
+                CODE,
+                facts.site(module, run[0]),
+                Text(
+                    "only the process that builds the files draws random numbers here, so what is drawn later differs"
+                    " between ranks",
+                    "只有生成文件的进程会在这里消耗随机数,之后各卡抽到的随机数会不同",
+                ),
+                (),
+                Text(
+                    "set the seed again after this, or draw from a generator of its own",
+                    "请在此之后重新设置随机种子,或使用单独的随机数生成器",
+                ),
+                Kind.LEFT,
+            )
+            return
+
+
+_SEEDS = {
+    "numpy": frozenset({"numpy.random.seed"}),
+    "random": frozenset({"random.seed"}),
+    "torch": frozenset({"torch.manual_seed", "torch.random.manual_seed"}),
+}
+
+
+def _stream(event: Event) -> str:
+    return event.name.partition(".")[0]
 
 
 # --- what goes first ----------------------------------------------------------------------------------------------
@@ -118,8 +170,8 @@ def first_statements(facts: Facts) -> frozenset[ast.stmt]:
         for effect in all_effects(facts):
             if _makes_a_file(facts, effect):
                 for event in facts.by_node.get(effect.call, ()):
-                    place = _cache(facts, event)
-                    if place is not None and not _writes_in(places, facts, place):
+                    place = None if _goes_through(facts, places, event) else _cache(facts, event)
+                    if place is not None:
                         places[place[1]] = place[0]
         outer = {
             statement
@@ -131,8 +183,11 @@ def first_statements(facts: Facts) -> frozenset[ast.stmt]:
     return found
 
 
-def _writes_in(places: dict[ast.stmt, Module], facts: Facts, place: tuple[Module, ast.stmt]) -> bool:
-    return only_in(facts, place[0], place[1], places)
+def _goes_through(facts: Facts, places: dict[ast.stmt, Module], event: Event) -> bool:
+    """Whether an event happens inside one of these statements or what they call."""
+    home = homes(facts)
+    chain = [(event.module, event.node), *((home[call], call) for call in event.calls if call in home)]
+    return any(outer in places for module, node in chain for outer in (node, *facts.ancestors(module, node)))
 
 
 def _downloads_carefully(facts: Facts, call: ast.Call) -> bool:
@@ -163,7 +218,7 @@ def _makes_a_file(facts: Facts, effect: Effect) -> bool:
         return mode is not None and writes_to(mode)
     if effect.what == "command":
         return bool(_COMMANDS.search(effect.module.text(effect.call)))
-    return effect.what == "write"
+    return effect.what in {"write", "save"}
 
 
 def _cache(facts: Facts, event: Event) -> tuple[Module, ast.stmt] | None:
@@ -185,20 +240,60 @@ def _cache(facts: Facts, event: Event) -> tuple[Module, ast.stmt] | None:
         inner: ast.AST = node
         returns_early = False
         for outer in facts.ancestors(module, node):
-            if isinstance(outer, ast.If) and inner is not outer.test and tests_existence(facts, outer.test):
+            if isinstance(outer, ast.If) and inner is not outer.test and _if_absent(facts, outer, inner):
                 found = module, _whole_chain(facts, module, outer)
             if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef):
                 returns_early = isinstance(inner, ast.stmt) and _returns_early(facts, outer, inner)
                 break
             inner = outer
+    if found is not None and any(_together(facts, other) for other in below(facts, found[1])):
+        return None
     return found
+
+
+def _together(facts: Facts, event: Event) -> bool:
+    """Whether an event is one that all ranks take part in."""
+    return (
+        event.kind in {"step", "wrap"}
+        or event in facts.backwards
+        or (event.kind == "forward" and is_wrapped(event.subject))
+    )
+
+
+def _if_absent(facts: Facts, statement: ast.If, inner: ast.AST) -> bool:
+    """Whether a part of an `if` runs only while a file is missing: the one who comes second leaves it out."""
+    asked = tests_existence(facts, statement.test)
+    negated = {
+        part
+        for node in ast.walk(statement.test)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+        for part in ast.walk(node)
+    }
+    absent = [call for call in asked if (call in negated) == (inner in statement.body)]
+    return (
+        bool(asked)
+        and len(absent) == len(asked)
+        and not _is_forced(facts, statement.test, inner in statement.body)
+    )
+
+
+def _is_forced(facts: Facts, test: ast.expr, if_true: bool) -> bool:  # noqa: FBT001  # a branch is a yes or no
+    """Whether a test also lets the branch run when the file is there: `if args.again or not exists(path)`."""
+    operator = ast.Or if if_true else ast.And
+    return (
+        isinstance(test, ast.BoolOp)
+        and isinstance(test.op, operator)
+        and any(not tests_existence(facts, part) for part in test.values)
+    )
 
 
 def _whole_chain(facts: Facts, module: Module, statement: ast.If) -> ast.stmt:
     """The first `if` of a chain of `elif`."""
     parent = facts.parents(module)[statement]
-    while isinstance(parent, ast.If) and parent.orelse == [statement] and module.data.startswith(
-        b"elif", module.span(statement).start
+    while (
+        isinstance(parent, ast.If)
+        and parent.orelse == [statement]
+        and module.data.startswith(b"elif", module.span(statement).start)
     ):
         statement, parent = parent, facts.parents(module)[parent]
     return statement
@@ -238,7 +333,10 @@ def _downloads(facts: Facts, module: Module, first: frozenset[ast.stmt]) -> Iter
                     "每张卡都会同时下载或解压同一批文件",
                 ),
                 (),
-                Text("do it once before training, or on rank 0 with a barrier after", "请在训练前只做一次,或只在主进程执行并在之后加屏障"),
+                Text(
+                    "do it once before training, or on rank 0 with a barrier after",
+                    "请在训练前只做一次,或只在主进程执行并在之后加屏障",
+                ),
                 Kind.LEFT,
             )
             continue

@@ -1,4 +1,4 @@
-'''Save checkpoints on rank 0 alone, whole or not at all, with the model inside the wrapper.
+"""Save checkpoints on rank 0 alone, whole or not at all, with the model inside the wrapper.
 
 `torch.save` empties the file before it writes: ranks that save to one path leave a torn file, and a run that is killed
 meanwhile leaves none.  A model that is saved whole must be the one inside, or a single card cannot load it.
@@ -10,7 +10,7 @@ Before:
 After:
 
     save_checkpoint(unwrap(model), "last.pth")
-'''
+"""
 
 import ast
 from collections.abc import Iterator
@@ -83,7 +83,14 @@ def _save(facts: Facts, module: Module, node: ast.Name | ast.Attribute) -> Itera
             "worker processes of every rank save here, each its own samples",
             "每张卡的数据加载进程都会在这里保存各自的样本",
         )
-        yield Finding(CODE, site, why, (), Text("prepare the files before training", "请在训练之前生成这些文件"), Kind.LEFT)
+        yield Finding(
+            CODE,
+            site,
+            why,
+            (),
+            Text("prepare the files before training", "请在训练之前生成这些文件"),
+            Kind.LEFT,
+        )
         return
     yield Finding(CODE, site, _TORN, (replace(module, node, "«save_checkpoint»"),))
 
@@ -119,7 +126,9 @@ def _given(call: ast.Call) -> list[ast.expr]:
 
 
 def _bare(facts: Facts, module: Module, node: ast.expr) -> tuple[Edit, ...]:
-    return call_with(module, node, "«unwrap»") if any(is_wrapped(value) for value in facts.values(node)) else ()
+    return (
+        call_with(module, node, "«unwrap»") if any(is_wrapped(value) for value in facts.values(node)) else ()
+    )
 
 
 # --- models inside what is saved ----------------------------------------------------------------------------------
@@ -130,9 +139,7 @@ def _whole_models(facts: Facts, module: Module, call: ast.Call, done: set[ast.AS
     for saved in _given(call):
         values = facts.values(saved)
         if any(isinstance(value, Obj) and value.kind == "instance" and _holds(value) for value in values):
-            said = Text(
-                "the object that is saved holds the wrapped model", "被保存的对象里含有包装后的模型"
-            )
+            said = Text("the object that is saved holds the wrapped model", "被保存的对象里含有包装后的模型")
             advice = Text("save its state, with `unwrap(model)`", "请保存它的状态,并使用 `unwrap(model)`")
             yield Finding(CODE, facts.site(module, call), said, (), advice, Kind.LEFT)
             continue
@@ -172,7 +179,9 @@ def _places(facts: Facts, module: Module, saved: ast.expr) -> Iterator[tuple[Mod
                     for part in _parts(node):
                         if any(is_wrapped(value) for value in facts.values(part)):
                             yield other, part
-                case ast.Assign(targets=[ast.Subscript(value=base)], value=part) if facts.values(base) & containers:
+                case ast.Assign(targets=[ast.Subscript(value=base)], value=part) if (
+                    facts.values(base) & containers
+                ):
                     if any(is_wrapped(value) for value in facts.values(part)):
                         yield other, part
                 case _:
@@ -207,7 +216,11 @@ def _used_otherwise(facts: Facts, values: frozenset[object]) -> bool:
     for module in facts.modules:
         for node in running_nodes(facts, module):
             match node:
-                case ast.Subscript(value=base, ctx=ast.Load()) | ast.For(iter=base) | ast.comprehension(iter=base):
+                case (
+                    ast.Subscript(value=base, ctx=ast.Load())
+                    | ast.For(iter=base)
+                    | ast.comprehension(iter=base)
+                ):
                     pass
                 case ast.Attribute(value=base, attr="values" | "items" | "get" | "pop"):
                     pass

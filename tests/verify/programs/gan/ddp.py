@@ -17,10 +17,10 @@ class Generator(nn.Module):
     def __init__(self, nz, ngf):
         super().__init__()
         self.main = nn.Sequential(
-            nn.Linear(nz, ngf * 4),
+            nn.Linear(nz, ngf * 4, bias=False),
             nn.BatchNorm1d(ngf * 4),
             nn.ReLU(True),
-            nn.Linear(ngf * 4, ngf * 4),
+            nn.Linear(ngf * 4, ngf * 4, bias=False),
             nn.BatchNorm1d(ngf * 4),
             nn.ReLU(True),
             nn.Linear(ngf * 4, 64),

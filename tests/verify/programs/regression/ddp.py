@@ -20,8 +20,9 @@ SEED = int(sys.argv[sys.argv.index("--seed") + 1]) if "--seed" in sys.argv else 
 BATCH_SIZE = 16  # of each process
 ACCUM_STEPS = 4
 MAX_NORM = 1.0
-EPOCHS = 6
-PATIENCE = 3
+EPOCHS = 8
+PATIENCE = 2
+MIN_DELTA = 0.05
 LR = 3e-3
 
 # ---------------------------------------------------------------- processes
@@ -128,7 +129,7 @@ for epoch in range(EPOCHS):
         print("epoch %d | train mse %.4f | val mse %.4f | val mae %.4f | val r2 %.4f"
               % (epoch, train_mse, mse, mae, r2))
 
-    if mse < best_mse - 1e-4:
+    if mse < best_mse - MIN_DELTA:
         best_mse = mse
         wait = 0
         if rank == 0:

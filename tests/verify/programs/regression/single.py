@@ -14,8 +14,9 @@ SEED = int(sys.argv[sys.argv.index("--seed") + 1]) if "--seed" in sys.argv else 
 BATCH_SIZE = 16
 ACCUM_STEPS = 4
 MAX_NORM = 1.0
-EPOCHS = 6
-PATIENCE = 3
+EPOCHS = 8
+PATIENCE = 2
+MIN_DELTA = 0.05
 LR = 3e-3
 
 torch.manual_seed(SEED)
@@ -87,7 +88,7 @@ for epoch in range(EPOCHS):
     print("epoch %d | train mse %.4f | val mse %.4f | val mae %.4f | val r2 %.4f"
           % (epoch, running_loss / len(train_loader), mse, mae, r2))
 
-    if mse < best_mse - 1e-4:
+    if mse < best_mse - MIN_DELTA:
         best_mse = mse
         wait = 0
         torch.save({"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict(),

@@ -13,6 +13,7 @@ from enum import Enum
 
 from multicard.facts import Facts
 from multicard.source import Module
+from multicard.tree import children, held, walk
 from multicard.values import Obj
 
 
@@ -97,13 +98,13 @@ class _Reader:
         self.reading = Reading(module, loop)
         self.scope = facts.scope(module, loop)
         self.counter = _counter(loop)
-        self.inside = set(ast.walk(loop))
+        self.inside = held(loop)
         self.writes: dict[str, list[tuple[str, ast.AST, ast.expr | None]]] = {}
         self.roots: dict[str, ast.expr] = {}
 
     def read(self) -> Reading:
         self._collect(self.loop.body)
-        targets = {node.id for node in ast.walk(self.loop.target) if isinstance(node, ast.Name)}
+        targets = {node.id for node in walk(self.loop.target) if isinstance(node, ast.Name)}
         for name, writes in self.writes.items():
             self._judge(name, writes, targets)
         self._judge_counter(targets)
@@ -130,11 +131,11 @@ class _Reader:
             case ast.NamedExpr(target=target, value=value):
                 self._write(target, "set", node, value)
             case ast.For(target=target) if node is not self.loop:
-                for part in ast.walk(target):
+                for part in walk(target):
                     if isinstance(part, ast.Name):
                         self._write(part, "set", node, None)
             case ast.withitem(optional_vars=ast.expr() as target):
-                for part in ast.walk(target):
+                for part in walk(target):
                     if isinstance(part, ast.Name):
                         self._write(part, "set", node, None)
             case ast.Call(func=ast.Attribute(value=owner, attr=attr)):
@@ -308,7 +309,7 @@ class _Reader:
     def _mentions(self, node: ast.AST, name: str) -> bool:
         return any(
             isinstance(part, ast.Name | ast.Attribute) and self.module.text(part) == name
-            for part in ast.walk(node)
+            for part in walk(node)
         )
 
     def _reads_carried(self, value: ast.expr, name: str) -> bool:
@@ -350,7 +351,7 @@ class _Reader:
             return not self._of_model(root)
         end = self.loop.end_lineno or 0
         outer = self._outer()
-        for node in ast.walk(self.scope):
+        for node in walk(self.scope):
             if not (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)):
                 continue
             if node in self.inside:
@@ -359,11 +360,11 @@ class _Reader:
                 if self._overwritten_before(name, node) or self._rebound_round(node):
                     continue
                 return True
-            if outer is not None and node in set(ast.walk(outer)) and not self._reset_in(name, outer):
+            if outer is not None and node in held(outer) and not self._reset_in(name, outer):
                 return True
         declared = any(
             isinstance(node, ast.Global | ast.Nonlocal) and name in node.names
-            for node in ast.walk(self.scope)
+            for node in walk(self.scope)
         )
         if declared:
             return True
@@ -390,7 +391,7 @@ class _Reader:
     def _assigned_in_scope(self, name: str) -> bool:
         return any(
             isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
-            for node in ast.walk(self.scope)
+            for node in walk(self.scope)
             if node not in self.inside
         )
 
@@ -411,7 +412,7 @@ class _Reader:
         end = self.loop.end_lineno or 0
         block = self.facts.block(self.module, self.loop)
         for statement in block[block.index(self.loop) + 1 :]:
-            if statement.lineno > node.lineno or node in set(ast.walk(statement)):
+            if statement.lineno > node.lineno or node in held(statement):
                 return False
             if isinstance(statement, ast.Assign) and name in _bound_by(statement) and statement.lineno > end:
                 return True
@@ -558,7 +559,7 @@ class _Reader:
 
     def _judge_counter(self, targets: set[str]) -> None:
         end = self.loop.end_lineno or 0
-        for node in ast.walk(self.scope):
+        for node in walk(self.scope):
             if (
                 isinstance(node, ast.Name)
                 and node.id in targets
@@ -584,14 +585,14 @@ class _Reader:
             if parent is self.scope:
                 return False
             if isinstance(parent, ast.For) and node.id in {
-                part.id for part in ast.walk(parent.target) if isinstance(part, ast.Name)
+                part.id for part in walk(parent.target) if isinstance(part, ast.Name)
             }:
                 return True
             if isinstance(parent, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
                 bound = {
                     part.id
                     for gen in parent.generators
-                    for part in ast.walk(gen.target)
+                    for part in walk(gen.target)
                     if isinstance(part, ast.Name)
                 }
                 if node.id in bound:
@@ -641,7 +642,7 @@ def meter_of(value: Obj) -> Meter | None:
                 case ast.Assign(
                     targets=[ast.Attribute(value=ast.Name(id="self"), attr=attr)], value=expression
                 ):
-                    names = {part.id for part in ast.walk(expression) if isinstance(part, ast.Name)}
+                    names = {part.id for part in walk(expression) if isinstance(part, ast.Name)}
                     if names <= parameters | {"float", "int"} and "self" not in names:
                         continue
                     if names <= {"self", "max", "min", "float", "math", "np", "torch"} and not _calls_methods(
@@ -670,14 +671,14 @@ def _calls_methods(expression: ast.expr) -> bool:
         and isinstance(node.func, ast.Attribute)
         and isinstance(node.func.value, ast.Name)
         and node.func.value.id == "self"
-        for node in ast.walk(expression)
+        for node in walk(expression)
     )
 
 
 def _walk_scope(node: ast.AST) -> Iterator[ast.AST]:
     """A node and what stands in it, nested functions and classes left out."""
     yield node
-    for child in ast.iter_child_nodes(node):
+    for child in children(node):
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
             yield from _walk_scope(child)
 

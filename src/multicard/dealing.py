@@ -15,6 +15,7 @@ from multicard.facts import Facts, key
 from multicard.interpret import Event
 from multicard.libraries import WRITES
 from multicard.source import Module
+from multicard.tree import held, walk
 from multicard.values import Const, Func, Obj, Values
 from multicard.wraps import bare_of
 
@@ -126,7 +127,7 @@ def _visits(facts: Facts) -> Iterator[Visit]:
         plain = [event for event in events if (event.node, event.calls) not in facts.training_frames]
         if not plain:
             continue
-        if any(isinstance(part, ast.Yield | ast.YieldFrom) for part in ast.walk(node)):
+        if any(isinstance(part, ast.Yield | ast.YieldFrom) for part in walk(node)):
             continue
         module = events[0].module
         loaders = tuple(dict.fromkeys(event.subject for event in plain if isinstance(event.subject, Obj)))
@@ -193,12 +194,12 @@ def expression_for(facts: Facts, visit: Visit, wrapped: Obj) -> str | None:
     """How the wrapped model is written in or just before a loop."""
     bound = {
         part.id
-        for part in ast.walk(visit.node)
+        for part in walk(visit.node)
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
     }
     regions: list[ast.AST] = [visit.node, facts.scope(visit.module, visit.node)]
     for region in regions:
-        for node in ast.walk(region):
+        for node in walk(region):
             if not isinstance(node, ast.Name | ast.Attribute):
                 continue
             if not isinstance(node.ctx, ast.Load) or not _is_path(node):
@@ -288,7 +289,7 @@ def _only_first(facts: Facts, visit: Visit, node: ast.AST) -> bool:
             case ast.If(
                 test=ast.Compare(left=ast.Name(), ops=[ast.Eq()], comparators=[ast.Constant(value=0)])
             ):
-                return node not in {inner for part in parent.orelse for inner in ast.walk(part)}
+                return node not in {inner for part in parent.orelse for inner in walk(part)}
             case _:
                 continue
     return False
@@ -302,7 +303,7 @@ def _mutations(facts: Facts, visit: Visit) -> Iterator[Problem]:
     ]
     while waiting:
         module, region, depth = waiting.pop()
-        for node in ast.walk(region):
+        for node in walk(region):
             if not isinstance(node, ast.Call):
                 continue
             if isinstance(node.func, ast.Attribute) and depth == 0:
@@ -336,9 +337,9 @@ def _mutates(function: Func) -> ast.expr | ast.stmt | None:
     node = function.node
     outside = {arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
     local = {
-        part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+        part.id for part in walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
     } - outside
-    for part in ast.walk(node):
+    for part in walk(node):
         match part:
             case ast.Global() | ast.Nonlocal():
                 return part
@@ -379,13 +380,13 @@ def _private(function: Func, culprit: ast.expr | ast.stmt) -> bool:
     """Whether a function's globals are its own: a progress bar's clock, nothing that anybody else reads."""
     if not isinstance(culprit, ast.Global):
         return False
-    own = set(ast.walk(function.node))
+    own = held(function.node)
     return not any(
         isinstance(node, ast.Name)
         and node.id in culprit.names
         and isinstance(node.ctx, ast.Load)
         and node not in own
-        for node in ast.walk(function.module.tree)
+        for node in walk(function.module.tree)
     )
 
 
@@ -625,7 +626,7 @@ def _whole(facts: Facts, dealing: Dealing) -> Iterator[tuple[Module, ast.expr, s
 
 def loader_expressions(facts: Facts, region: ast.expr, loaders: list[Obj]) -> Iterator[ast.expr]:
     """The innermost expressions of a region that give these loaders themselves."""
-    for node in ast.walk(region):
+    for node in walk(region):
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and facts.only(
             facts.values(node), [*facts.loaders]
         ):

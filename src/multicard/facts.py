@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from multicard.interpret import Event, Frame, Interpreter, Loop, Wrap
 from multicard.program import Program
 from multicard.source import Module, Site
+from multicard.tree import children, walk
 from multicard.values import NOTHING, Const, Data, Obj, Values, data_of
 
 if TYPE_CHECKING:
@@ -239,7 +240,7 @@ class Facts:
             stack: list[ast.AST] = [module.tree]
             while stack:
                 node = stack.pop()
-                for child in ast.iter_child_nodes(node):
+                for child in children(node):
                     found[child] = node
                     stack.append(child)
             memo[module] = found
@@ -310,7 +311,7 @@ class Facts:
         found = memo.get(module)
         if found is None:
             names: set[str] = set()
-            for node in ast.walk(module.tree):
+            for node in walk(module.tree):
                 match node:
                     case (
                         ast.Name(id=name)
@@ -347,7 +348,7 @@ class Facts:
 
 
 def _bound(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         match node:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
                 yield name

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from multicard import libraries
 from multicard.program import Program, absolute
 from multicard.source import Module, Site
+from multicard.tree import children, walk
 from multicard.values import (
     NONE,
     NOTHING,
@@ -405,16 +406,27 @@ class Interpreter:
     def exec_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         decorators = []
         for decorator in node.decorator_list:
+            self.eval(decorator)
             target = decorator.func if isinstance(decorator, ast.Call) else decorator
-            for value in self.eval(target):
+            for value in self.seen.get(target, NOTHING):
                 if isinstance(value, Lib):
                     decorators.append(value.name)
                 elif isinstance(value, Method):
                     decorators.append(value.name)
         function = Func(node, self.frame.module, self.frame, cls=self.frame.cls, decorators=tuple(decorators))
         self.functions.setdefault(node, function)
-        self.frame.names[node.name] = one(function)
+        self.frame.names[node.name] = self._decorated(node, one(function))
         return True
+
+    def _decorated(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, made: Values) -> Values:
+        """What the script's own decorators make of a definition: a registry keeps it, a wrapper stands for it."""
+        for decorator in reversed(node.decorator_list):
+            for value in self.seen.get(decorator, NOTHING) or self.eval(decorator):
+                if isinstance(value, Func) or (isinstance(value, Obj) and value.cls is not None):
+                    result = self.apply(value, None, [made], {})
+                    kept = frozenset(item for item in result if isinstance(item, Func | Class))
+                    made = kept or made
+        return made
 
     exec_AsyncFunctionDef = exec_FunctionDef
 
@@ -426,6 +438,9 @@ class Interpreter:
         self.block(node.body)
         self.frame = current
         self.frame.names[node.name] = one(cls)
+        for decorator in node.decorator_list:
+            self.eval(decorator)
+        self.frame.names[node.name] = self._decorated(node, one(cls))
         return True
 
     def exec_If(self, node: ast.If) -> bool:
@@ -592,7 +607,7 @@ class Interpreter:
         outcome, falls = dict(before), True
         for case in node.cases:
             self.frame.names = dict(before)
-            for part in ast.walk(case.pattern):
+            for part in walk(case.pattern):
                 name = getattr(part, "name", None)
                 if isinstance(name, str):
                     self.frame.names[name] = SOME
@@ -838,7 +853,7 @@ class Interpreter:
             return values
         method = getattr(self, "eval_" + kind.__name__, None)
         if method is None:
-            for child in ast.iter_child_nodes(node):
+            for child in children(node):
                 if isinstance(child, ast.expr):
                     self.eval(child)
             return SOME
@@ -1600,7 +1615,7 @@ def _assigned(loop: ast.AST) -> frozenset[str]:
     if found is None:
         found = frozenset(
             node.id
-            for node in ast.walk(loop)
+            for node in walk(loop)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         )
         _ASSIGNED[loop] = found

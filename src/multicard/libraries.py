@@ -81,6 +81,8 @@ WRITERS = frozenset(
 )
 DISTRIBUTED = frozenset(
     {
+        "ddp_runtime.setup_ddp",
+        "multicard.runtime.setup_ddp",
         "torch.distributed.init_process_group",
         "torch.nn.parallel.DistributedDataParallel",
         "accelerate.Accelerator",

@@ -12,6 +12,9 @@ from pathlib import Path
 from multicard.errors import SourceError
 from multicard.source import Module, read
 
+RUNTIME = "ddp_runtime"
+"""The helpers beside a migrated script: a library, as `multicard.runtime` is."""
+
 
 @dataclass(frozen=True, eq=False)
 class Program:
@@ -46,7 +49,7 @@ class _Reader:
 
     def load(self, name: str) -> None:
         """Read a module and its packages; an unknown name is a library's."""
-        if name in self.modules or not name:
+        if name in self.modules or not name or name == RUNTIME:
             return
         parent = name.rpartition(".")[0]
         if parent:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from multicard.facts import Facts
 from multicard.source import Module
+from multicard.tree import walk
 
 NAMES = ("local_rank", "rank", "world_size")
 _ACTS = frozenset({"call", "construct", "load", "forward", "iterate", "data_call", "method", "next"})
@@ -150,5 +151,5 @@ def _constant(value: ast.expr) -> bool:
             | ast.expr_context
             | ast.Name,
         )
-        for node in ast.walk(value)
+        for node in walk(value)
     )

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from multicard.facts import Facts
 from multicard.interpret import Event, Interpreter, Wrap
+from multicard.libraries import WITHOUT_PARAMETERS
 from multicard.program import Program
 from multicard.source import Module
-from multicard.libraries import WITHOUT_PARAMETERS
+from multicard.tree import held, walk
 from multicard.values import Class, Const, Obj
 
 SETUP = frozenset(
@@ -228,7 +229,7 @@ def _replaces(
     for other, events in binds.items():
         if other is node or events[0].module is not module or facts.scope(module, other) is not scope:
             continue
-        inside = set(ast.walk(outer))
+        inside = held(outer)
         if isinstance(other, ast.expr) and module.text(other) == text and other not in inside:
             return True
     return False
@@ -250,7 +251,7 @@ def _settled(facts: Facts, group: Group, module: Module, statement: ast.stmt, or
     ]
     last = statement
     for sibling in block[block.index(statement) + 1 :]:
-        nodes = set(ast.walk(sibling))
+        nodes = held(sibling)
         inside = [
             event
             for event in facts.run.events
@@ -316,7 +317,7 @@ def _partly_used(model: Obj) -> bool:
     for cls in model.cls.mro():
         if not isinstance(cls, Class):
             continue
-        for node in ast.walk(cls.node):
+        for node in walk(cls.node):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 loads.add(node.attr)
             elif isinstance(node, ast.Name) and node.id in {"getattr", "vars", "super"}:

@@ -26,6 +26,7 @@ from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.source import Module
+from multicard.tree import walk
 from multicard.values import Data, Lib, Obj, Unknown, Values
 
 CODE = "MC403"
@@ -55,7 +56,7 @@ def _exits(facts: Facts) -> Iterator[Finding]:
     batch = facts.training_nodes
     done: set[ast.AST] = set()
     for module in facts.modules:
-        for node in ast.walk(module.tree):
+        for node in walk(module.tree):
             loop = _left_loop(facts, module, node)
             if loop is None:
                 continue
@@ -120,7 +121,7 @@ def may_differ(values: Values) -> bool:
 
 def _is_local(facts: Facts, module: Module, test: ast.expr) -> bool:
     """Whether some part of a condition may differ: a counter compared with a limit does not."""
-    for part in ast.walk(test):
+    for part in walk(test):
         if isinstance(part, ast.Name | ast.Attribute | ast.Call) and may_differ(facts.values(part)):
             values = facts.values(part)
             if any(isinstance(value, Data) and value.local or isinstance(value, Unknown) for value in values):

@@ -20,6 +20,7 @@ from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.plan import Finding
+from multicard.tree import walk
 from multicard.values import Obj
 
 CODE = "MC404"
@@ -102,7 +103,7 @@ def _of_total(facts: Facts, event: Event, node: ast.Call) -> bool:
             if item.how in {How.SUM, How.GATHER} and _safe(facts, loop.module, loop.node, item.name, item.how)
         }
         statement = facts.statement(event.module, node)
-        for part in ast.walk(statement):
+        for part in walk(statement):
             if isinstance(part, ast.Name | ast.Attribute) and event.module.text(part) in names:
                 return True
     return False

@@ -18,13 +18,13 @@ After:
 import ast
 from collections.abc import Iterator
 
-from multicard.edits import add_argument, insert_before
+from multicard.edits import add_argument
 from multicard.effects import calls_in, names_of
 from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.messages import Text
-from multicard.once import follows, guarded, may_be_same_file, prepared, rank_0_only, where_to_wait
-from multicard.plan import Finding, Kind
+from multicard.once import follows, may_be_same_file, prepared, waits
+from multicard.plan import Finding
 from multicard.source import Module
 from multicard.values import Obj, Values
 
@@ -161,57 +161,19 @@ def _is_device(values: Values) -> bool:
 
 
 def _waits(facts: Facts) -> Iterator[Finding]:
-    """A barrier before loads of what this run may have saved; one for several loads in a row."""
+    """Barriers before loads of what this run may have saved."""
     saves = [
         event
         for event in facts.events("call", dead=False)
         if event.name == "torch.save" and not prepared(facts, event.module, event.node)
     ]
-    waited: tuple[Event, ast.stmt] | None = None
-    done: set[ast.stmt] = set()
+    reads = []
     for load in facts.events("load", dead=False):
-        if (
-            not isinstance(load.node, ast.Call)
-            or rank_0_only(facts, load)
-            or guarded(facts, load.module, load.node)
-        ):
-            continue
-        before = [save for save in saves if follows(facts, save, load) and _same_file(facts, save, load)]
-        if not before:
-            continue
-        if waited is not None and _still_fresh(before, waited[0], load):
-            continue
-        place = where_to_wait(facts, load)
-        if isinstance(place, Text):
-            yield Finding(
-                CODE,
-                facts.site(load.module, load.node),
-                Text(
-                    f"this rank may read the file before rank 0 has written it: {place.en}",
-                    f"可能在主进程写完之前就读取文件:{place.zh}",
-                ),
-                (),
-                Text(
-                    "call `dist.barrier()` where all ranks come, after the save and before this",
-                    "请在保存之后、读取之前,在所有进程都会执行到的地方调用 `dist.barrier()`",
-                ),
-                Kind.LEFT,
-            )
-            continue
-        module, statement = place
-        waited = load, statement
-        if statement in done:
-            continue
-        done.add(statement)
-        yield Finding(
-            CODE,
-            facts.site(module, statement),
-            Text(
-                "rank 0 writes the file; the others must wait until it is there",
-                "文件由主进程写入,其他进程要等它写完再读",
-            ),
-            (insert_before(module, statement, "«dist».barrier()"),),
-        )
+        if isinstance(load.node, ast.Call) and not prepared(facts, load.module, load.node):
+            before = [save for save in saves if follows(save, load) and _same_file(facts, save, load)]
+            if before:
+                reads.append((load, before))
+    yield from waits(facts, CODE, reads)
 
 
 def _same_file(facts: Facts, save: Event, load: Event) -> bool:
@@ -223,9 +185,3 @@ def _same_file(facts: Facts, save: Event, load: Event) -> bool:
         inside = event.node.args[position] if len(event.node.args) > position else named.get("f")
         paths.append(inside)
     return may_be_same_file(facts, paths[0], paths[1])
-
-
-def _still_fresh(saves: list[Event], waited: Event, load: Event) -> bool:
-    """Whether all saves were waited for by an earlier load of the same turn."""
-    same_loops = [loop.node for loop in waited.loops] == [loop.node for loop in load.loops]
-    return same_loops and not any(waited.order < save.order < load.order for save in saves)

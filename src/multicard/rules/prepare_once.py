@@ -56,7 +56,7 @@ _BLUNT = frozenset({
     "torch.hub.download_url_to_file", "shutil.unpack_archive", "torchvision.datasets.utils.extract_archive",
     "zipfile.ZipFile.extractall", "tarfile.open.extractall", ".extractall", "zipfile.ZipFile.extract",
 })  # fmt: skip
-_COMMANDS = re.compile(r"\b(wget|curl|unzip|tar|git clone|gdown|kaggle|gsutil|aws|7z|unrar|bash)\b")
+COMMANDS = re.compile(r"\b(wget|curl|unzip|tar|git clone|gdown|kaggle|gsutil|aws|7z|unrar|bash)\b")
 _PICKED = frozenset({"MNIST", "FashionMNIST", "KMNIST", "CIFAR10", "CIFAR100", "QMNIST"})
 _FIRST = Text(
     "ranks that prepare the same files at the same time tear them; here the others wait and then find them",
@@ -217,7 +217,7 @@ def _makes_a_file(facts: Facts, effect: Effect) -> bool:
         mode = mode_of(facts, effect)[1]
         return mode is not None and writes_to(mode)
     if effect.what == "command":
-        return bool(_COMMANDS.search(effect.module.text(effect.call)))
+        return bool(COMMANDS.search(effect.module.text(effect.call)))
     return effect.what in {"write", "save"}
 
 
@@ -318,7 +318,7 @@ def _downloads(facts: Facts, module: Module, first: frozenset[ast.stmt]) -> Iter
     for call in calls_in(facts, module):
         names = names_of(facts, call)
         command = any(name.startswith(("os.system", "subprocess.")) for name in names)
-        if not names & _BLUNT and not (command and _COMMANDS.search(module.text(call))):
+        if not names & _BLUNT and not (command and COMMANDS.search(module.text(call))):
             continue
         if only_in(facts, module, call, first) or guarded(facts, module, call):
             continue

@@ -24,6 +24,7 @@ from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
+from multicard.tree import held, walk
 from multicard.values import Func, Lib, Obj
 
 CODE = "MC208"
@@ -126,7 +127,7 @@ def carried_state(facts: Facts, training: Training) -> Event | None:
     for event in facts.events("forward", dead=False):
         if event.name != "model" or not facts.trains(event):
             continue
-        inside = [node for node in (event.node, *event.calls) if node in set(ast.walk(loop))]
+        inside = [node for node in (event.node, *event.calls) if node in held(loop)]
         for node in inside:
             if isinstance(node, ast.Call) and _feeds_itself(facts, training.loop.module, loop, node):
                 return event
@@ -138,8 +139,8 @@ def _feeds_itself(facts: Facts, module: Module, loop: ast.AST, call: ast.Call) -
     statement = facts.statement(module, call)
     if not isinstance(statement, ast.Assign):
         return False
-    given = {part.id for part in ast.walk(call) if isinstance(part, ast.Name)}
-    targets = {part.id for target in statement.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    given = {part.id for part in walk(call) if isinstance(part, ast.Name)}
+    targets = {part.id for target in statement.targets for part in walk(target) if isinstance(part, ast.Name)}
     return any(_read_first(loop, name) for name in given & targets)
 
 
@@ -147,14 +148,14 @@ def _read_first(loop: ast.AST, name: str) -> bool:
     """Whether the body of a loop reads a name before it binds it."""
     body = getattr(loop, "body", [])
     for statement in body:
-        names = [part for part in ast.walk(statement) if isinstance(part, ast.Name) and part.id == name]
+        names = [part for part in walk(statement) if isinstance(part, ast.Name) and part.id == name]
         if not names:
             continue
         first = min(names, key=lambda part: (part.lineno, part.col_offset))
         if isinstance(first.ctx, ast.Load):
             return True
         return isinstance(statement, ast.Assign) and any(
-            isinstance(part, ast.Name) and part.id == name for part in ast.walk(statement.value)
+            isinstance(part, ast.Name) and part.id == name for part in walk(statement.value)
         )
     return False
 
@@ -182,20 +183,27 @@ def _over_batches(facts: Facts, node: ast.expr) -> bool:
     if isinstance(node, ast.Call) and any(isinstance(value, Func) for value in facts.values(node.func)):
         return any(isinstance(value, Obj) and value.kind in {"iter", "list"} for value in values)
     return isinstance(node, ast.Name | ast.Attribute) and any(
-        isinstance(value, Obj) and value.kind == "list" for value in values
+        isinstance(value, Obj) and (value.kind == "list" or _gives_batches(value)) for value in values
+    )
+
+
+def _gives_batches(value: Obj) -> bool:
+    """Whether an object of a class of the script's is iterated batch by batch."""
+    return value.kind == "instance" and value.cls is not None and any(
+        isinstance(part, ast.FunctionDef) and part.name in {"__iter__", "__next__"} for part in value.cls.node.body
     )
 
 
 def _picks(facts: Facts, module: Module, loop: ast.For, name: str) -> bool:
     """Whether the counter of a loop chooses the data of a turn: it ends in an index, or in a function of the script's."""
     derived = {name}
-    for node in ast.walk(loop):
+    for node in walk(loop):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            if any(isinstance(part, ast.Name) and part.id in derived for part in ast.walk(node.value)):
+            if any(isinstance(part, ast.Name) and part.id in derived for part in walk(node.value)):
                 derived.add(node.targets[0].id)
-    for node in ast.walk(loop):
+    for node in walk(loop):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-            if any(isinstance(part, ast.Name) and part.id in derived for part in ast.walk(node.slice)):
+            if any(isinstance(part, ast.Name) and part.id in derived for part in walk(node.slice)):
                 return True
         elif isinstance(node, ast.Call):
             for index, argument in enumerate(node.args):
@@ -213,8 +221,8 @@ def _indexes(facts: Facts, call: ast.Call, index: int) -> bool:
         names = [arg.arg for arg in value.node.args.args][1 if value.bound is not None else 0 :]
         if index >= len(names):
             continue
-        for node in ast.walk(value.node):
+        for node in walk(value.node):
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-                if any(isinstance(part, ast.Name) and part.id == names[index] for part in ast.walk(node.slice)):
+                if any(isinstance(part, ast.Name) and part.id == names[index] for part in walk(node.slice)):
                     return True
     return False

@@ -25,6 +25,7 @@ from multicard.interpret import Loop
 from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.source import Module
+from multicard.tree import walk
 from multicard.values import Obj
 
 CODE = "MC203"
@@ -99,11 +100,11 @@ def _expression(facts: Facts, loop: Loop, loader: Obj) -> str | None:
     """How the loader is written where the epochs are counted; bound before the loop and not in it."""
     bound = {
         part.id
-        for part in ast.walk(loop.node)
+        for part in walk(loop.node)
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
     }
     for region in (loop.node, facts.scope(loop.module, loop.node)):
-        for node in ast.walk(region):
+        for node in walk(region):
             if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript) or not isinstance(node.ctx, ast.Load):
                 continue
             if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):

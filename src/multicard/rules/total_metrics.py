@@ -31,6 +31,7 @@ from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.rules.share_batches import shared_loop
 from multicard.source import Module
+from multicard.tree import held, walk
 from multicard.values import Data
 
 CODE = "MC401"
@@ -85,14 +86,14 @@ def _totals(facts: Facts, module: Module, loop: ast.For, reading: Reading) -> It
 def _of(expression: str, name: str) -> str:
     """An expression over `self.` as one over the object."""
     tree = ast.parse(expression, mode="eval")
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Name) and node.id == "self":
             node.id = name
     return ast.unparse(tree)
 
 
 def _loader_text(facts: Facts, module: Module, loop: ast.For) -> str:
-    for node in ast.walk(loop.iter):
+    for node in walk(loop.iter):
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and facts.only(facts.values(node), facts.loaders):
             return module.text(node)
     return ""
@@ -104,9 +105,9 @@ def _safe(facts: Facts, module: Module, loop: ast.For, name: str, how: How) -> b
         return False
     scope = facts.scope(module, loop)
     end = loop.end_lineno or 0
-    inside = set(ast.walk(loop))
-    counters = {part.id for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
-    for node in ast.walk(scope):
+    inside = held(loop)
+    counters = {part.id for part in walk(loop.target) if isinstance(part, ast.Name)}
+    for node in walk(scope):
         if not isinstance(node, ast.BinOp | ast.AugAssign) or not isinstance(node.op, ast.Div | ast.FloorDiv):
             continue
         if node in inside or node.lineno < end:
@@ -115,7 +116,7 @@ def _safe(facts: Facts, module: Module, loop: ast.For, name: str, how: How) -> b
         right = node.right if isinstance(node, ast.BinOp) else node.value
         if not _mentions(module, left, name):
             continue
-        for part in ast.walk(right):
+        for part in walk(right):
             if isinstance(part, ast.Name) and part.id in counters:
                 return False
             if isinstance(part, ast.Name | ast.Attribute) and isinstance(part.ctx, ast.Load):
@@ -126,4 +127,4 @@ def _safe(facts: Facts, module: Module, loop: ast.For, name: str, how: How) -> b
 
 
 def _mentions(module: Module, node: ast.AST, name: str) -> bool:
-    return any(isinstance(part, ast.Name | ast.Attribute) and module.text(part) == name for part in ast.walk(node))
+    return any(isinstance(part, ast.Name | ast.Attribute) and module.text(part) == name for part in walk(node))

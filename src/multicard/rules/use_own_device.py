@@ -23,6 +23,7 @@ from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.source import Module
 from multicard.start import NAMES, start
+from multicard.tree import walk
 from multicard.values import Lib
 
 CODE = "MC102"
@@ -48,7 +49,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     place = start(facts)
     for module in facts.modules:
         named = place.names and module is place.module
-        for node in ast.walk(module.tree):
+        for node in walk(module.tree):
             match node:
                 case ast.Call():
                     yield from _call(facts, module, node, named=named)
@@ -135,7 +136,7 @@ def _in_reach(facts: Facts, module: Module, node: ast.AST) -> bool:
     statement = facts.statement(module, node)
     if function is not None:
         return node not in {
-            inner for default in (*function.args.defaults, *function.args.kw_defaults) if default for inner in ast.walk(default)
+            inner for default in (*function.args.defaults, *function.args.kw_defaults) if default for inner in walk(default)
         }
     if place.inside_guard:
         return any(parent is facts.parents(module).get(place.before) for parent in facts.ancestors(module, statement))

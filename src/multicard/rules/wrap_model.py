@@ -7,6 +7,7 @@ from multicard.interpret import Event, Wrap
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
+from multicard.tree import walk
 from multicard.values import Const, Obj, data_of
 from multicard.wraps import identity, wrapper_options
 
@@ -99,7 +100,7 @@ def _holder(facts: Facts, event: Event, own: set[Obj]) -> str | None:
     module = event.module
     scope = facts.scope(module, event.node)
     optimizer: str | None = None
-    for node in ast.walk(scope):
+    for node in walk(scope):
         if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load) or not _path(node):
             continue
         values = [value for value in facts.values(node) if value != Const(None)]
@@ -119,7 +120,7 @@ def _self_holder(facts: Facts, module: Module, scope: ast.AST, own: set[Obj]) ->
     if not isinstance(scope, ast.FunctionDef) or not scope.args.args:
         return None
     first = scope.args.args[0].arg
-    for node in ast.walk(scope):
+    for node in walk(scope):
         if isinstance(node, ast.Name) and node.id == first:
             for value in facts.values(node):
                 if isinstance(value, Obj):

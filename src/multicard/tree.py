@@ -1,0 +1,44 @@
+"""Walks over syntax trees that are done once.
+
+Rules ask again and again what stands in a loop or a function; `ast.walk` would build the answer each time, and that
+alone would take most of the time of a migration.
+"""
+
+import ast
+from collections.abc import Iterator
+
+_WALKED: dict[ast.AST, tuple[ast.AST, ...]] = {}
+_HELD: dict[ast.AST, frozenset[ast.AST]] = {}
+
+
+def walk(node: ast.AST) -> tuple[ast.AST, ...]:
+    """A node and everything in it, in the order of `ast.walk`; remembered."""
+    found = _WALKED.get(node)
+    if found is None:
+        queue = [node]
+        for item in queue:
+            queue.extend(children(item))
+        found = tuple(queue)
+        _WALKED[node] = found
+    return found
+
+
+def held(node: ast.AST) -> frozenset[ast.AST]:
+    """The same as a set: for asking whether something stands in a node; remembered."""
+    found = _HELD.get(node)
+    if found is None:
+        found = frozenset(walk(node))
+        _HELD[node] = found
+    return found
+
+
+def children(node: ast.AST) -> Iterator[ast.AST]:
+    """The direct children of a node."""
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, ast.AST):
+            yield value
+        elif isinstance(value, list):
+            for item in value:
+                if isinstance(item, ast.AST):
+                    yield item

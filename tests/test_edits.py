@@ -15,6 +15,7 @@ from multicard.edits import (
     attribute,
     call_with,
     collide,
+    delete_statement,
     guard,
     insert_after,
     insert_before,
@@ -438,7 +439,8 @@ def test_lines_that_come_into_a_guard_stand_under_it() -> None:
         insert_after(source, loop, "C"),
     )
     assert made(source, *edits, *added) == (
-        "if x:\n    if g:\n        f()\n        A\n        for y in z: \n            B\n            h()\n    C\n"
+        "if x:\n    if g:\n"
+        "        f()\n        A\n        for y in z: \n            B\n            h()\n    C\n"
     )
     assert isinstance(outer, ast.If)
 
@@ -451,6 +453,32 @@ def test_a_replacement_may_span_lines_that_a_guard_moves() -> None:
     assert edits is not None
     assert not any(collide(new, edit) for edit in edits)
     assert made(source, *edits, new) == "if g:\n    f(c,\n        b)\n"
+
+
+DELETED = {
+    "with its line and comment": ("if x:\n    f()  # why\n    g()\n", "if x:\n    g()\n"),
+    "before a blank line": ("if x:\n    f()\n\n    g()\n", "if x:\n\n    g()\n"),
+    "over several lines": ("if x:\n    f(\n    )\n    g()\n", "if x:\n    g()\n"),
+    "the only one": ("if x:\n    f()\n", "if x:\n    pass\n"),
+    "beside another": ("if x:\n    f(); g()\n", "if x:\n    pass; g()\n"),
+    "after a backslash": ("if x:\n    \\\n    f()\n    g()\n", "if x:\n    \\\n    pass\n    g()\n"),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), DELETED.values(), ids=DELETED)
+def test_a_statement_is_deleted(before: str, after: str) -> None:
+    source = module(before)
+    block = source.tree.body[0].body  # type: ignore[attr-defined]
+    assert made(source, delete_statement(block, source, block[0])) == after
+    ast.parse(after)
+
+
+def test_lines_can_come_before_a_statement_that_goes() -> None:
+    source = module("if x:\n    f()\n    g()\n")
+    block = source.tree.body[0].body  # type: ignore[attr-defined]
+    edits = (delete_statement(block, source, block[0]), insert_before(source, block[0], "B"))
+    assert not collide(*edits)
+    assert made(source, *edits) == "if x:\n    B\n    g()\n"
 
 
 def test_edits_that_want_the_same_bytes_collide() -> None:

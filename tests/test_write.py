@@ -94,14 +94,16 @@ def test_permissions_stay(home: Path, tmp_path: Path) -> None:
 
 
 def test_encoding_and_line_ends_stay(home: Path) -> None:
-    raw = "# coding: gbk\r\nx = '损失'\r\n".encode("gbk")
+    raw = "# coding: gbk\r\nx = '这里写的是中文注释'\r\n".encode("gbk")
     (home / "train.py").write_bytes(raw)
     entry = read(home / "train.py", "__main__")
     statement = entry.tree.body[0]
     edits = (insert_before(entry, statement, "y = 1"),)
     finding = Finding("MC101", Site(entry, statement), Text("", ""), edits)
     write.write(files(Plan(entry, (entry,), (finding,), {entry: apply(entry, edits)})))
-    assert (home / "train.py").read_bytes() == "# coding: gbk\r\ny = 1\r\nx = '损失'\r\n".encode("gbk")
+    assert (
+        home / "train.py"
+    ).read_bytes() == "# coding: gbk\r\ny = 1\r\nx = '这里写的是中文注释'\r\n".encode("gbk")
 
 
 def test_a_link_stays_a_link(home: Path, tmp_path: Path) -> None:

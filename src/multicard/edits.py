@@ -377,9 +377,24 @@ def _end_of_line(module: Module, offset: int) -> int:
 
 
 def _end_of_statement(module: Module, offset: int) -> int:
-    """The end of the last line of a statement that nothing follows there; before a backslash, if one is there."""
+    """The end of the line of a statement that ends its line; before a backslash, if one is there."""
     end = _end_of_line(module, offset)
     return offset if _code_between(module, offset, end).endswith("\\") else end
+
+
+def delete_statement(block: Sequence[ast.stmt], module: Module, statement: ast.stmt) -> Edit:
+    """Take a simple statement out of its block, with its line if that is its own; else it becomes `pass`."""
+    span = module.span(statement)
+    number = module.line_of(span.end)
+    alone = _begins_line(module, span.start) and _ends_line(module, span.end)
+    if len(block) == 1 or not alone or _continues(module, module.line_of(span.start)):
+        return replace(module, statement, "pass")
+    start, end = module.starts[module.line_of(span.start) - 1], module.starts[number]
+    indent = module.data[start : span.start]
+    if module.data.startswith(indent, end):
+        # From indentation to indentation, so that what comes before the statement can still be put there.
+        return Edit(module, Span(span.start, end + len(indent)), "")
+    return Edit(module, Span(start, end), "")
 
 
 # --- applying -------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def _file(plan: Plan, module: Module, path: Path) -> File:
     data = plan.texts[module]
     if data != module.data:
         try:
-            compile(data, str(path), "exec", dont_inherit=True)
+            compile(data.decode(), str(path), "exec", dont_inherit=True)
         except SyntaxError as error:
             why = f"{module.path}:{error.lineno}: {error.msg}"
             raise WriteError(

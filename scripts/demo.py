@@ -124,7 +124,7 @@ def migrate() -> None:
     shutil.rmtree(out, ignore_errors=True)
     command = [sys.executable, "-m", "multicard", "migrate", str(EXAMPLE / "train.py"), "-o", str(out)]
     command += ["--report", str(WORK / "report.html")]
-    if subprocess.run(command, check=False).returncode > 1:
+    if subprocess.run(command, check=False).returncode > 1 or not (out / "train.py").exists():
         sys.exit("the example was not migrated")
 
 

@@ -284,10 +284,10 @@ def test_what_is_not_needed_is_not_imported(arguments: list[str]) -> None:
 
 def test_the_rules_are_listed_by_code() -> None:
     lines = run("rules", "--lang", "zh").output.splitlines()
-    assert [line.split()[0] for line in lines] == sorted(rule.CODE for rule in RULES)
-    assert all(
-        rule.TITLE.zh in line for rule, line in zip(sorted(RULES, key=lambda r: r.CODE), lines, strict=True)
-    )
+    titles = {"MC100": "导入"} | {rule.CODE: rule.TITLE.zh for rule in RULES}
+    assert [(line.split()[0], line.split()[-1]) for line in lines] == [
+        (code, title.split()[-1]) for code, title in sorted(titles.items())
+    ]
 
 
 def test_a_rule_is_explained_by_code_and_by_name() -> None:

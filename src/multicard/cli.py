@@ -278,22 +278,26 @@ def _print_text(plan: "Plan", language: Language, script: Path | None, written: 
 @click.argument("code", required=False)
 @_language
 def rules(code: str | None, language: Language) -> None:
+    from multicard.reports.wording import title
     from multicard.rules import RULES
+    from multicard.settle import IMPORTS
 
-    named = {vars(rule)["__name__"].rpartition(".")[2].replace("_", "-"): rule for rule in RULES}
+    named = {IMPORTS: ("imports", "")}
+    for rule in RULES:
+        named[rule.CODE] = vars(rule)["__name__"].rpartition(".")[2].replace("_", "-"), rule.__doc__ or ""
     if code is None:
-        for name, rule in sorted(named.items(), key=lambda item: item[1].CODE):
-            click.echo(f"{rule.CODE}  {name:<24}  {rule.TITLE.to(language)}")
+        for known, (name, _) in sorted(named.items()):
+            click.echo(f"{known}  {name:<24}  {title(known, language)}")
         return
-    found = [(name, rule) for name, rule in named.items() if code.lower() in (name, rule.CODE.lower())]
-    if not found:
+    found = next((known for known, (name, _) in named.items() if code.lower() in (known.lower(), name)), None)
+    if found is None:
         unknown = Text(
             f"no rule is called {code}; `multicard rules` lists them",
             f"没有名为 {code} 的规则；`multicard rules` 列出全部规则",
         )
         click.echo(unknown.to(language), err=True)
         sys.exit(NOTHING_WRITTEN)
-    for name, rule in found:
-        click.echo(f"{rule.CODE} {name}: {rule.TITLE.to(language)}")
-        if rule.__doc__:
-            click.echo(f"\n{rule.__doc__.strip()}")
+    name, documentation = named[found]
+    click.echo(f"{found} {name}: {title(found, language)}")
+    if documentation:
+        click.echo(f"\n{documentation.strip()}")

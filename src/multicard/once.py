@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from multicard.edits import Edit, guard, wrap
-from multicard.effects import calls_in, running_nodes
+from multicard.edits import Edit, guard, insert_before, wrap
+from multicard.effects import Effect, calls_in, running_nodes
 from multicard.facts import Facts, FunctionNode
 from multicard.interpret import Event
 from multicard.messages import Text
@@ -133,8 +133,9 @@ def callers(facts: Facts) -> dict[ast.AST, list[tuple[Module, ast.expr]]]:
                     and isinstance(node.ctx, ast.Load)
                     and node not in called
                 ):
+                    name = node.id if isinstance(node, ast.Name) else node.attr
                     for value in facts.values(node):
-                        if isinstance(value, Func):
+                        if isinstance(value, Func) and getattr(value.node, "name", "") == name:
                             index.setdefault(value.node, []).append((module, node))
         facts.memo["callers"] = found = index
     assert isinstance(found, dict)
@@ -257,9 +258,10 @@ def _draws(name: str) -> bool:
 def _mutates(facts: Facts, call: ast.Call) -> bool:
     """Whether the owner of a mutating method is something of the program, not of a library."""
     assert isinstance(call.func, ast.Attribute)
-    return not all(
-        isinstance(value, Obj) and value.kind in {"lib", "file", "writer", "iter"}
-        for value in facts.values(call.func.value)
+    values = facts.values(call.func.value)
+    return not values or not all(
+        isinstance(value, Lib) or (isinstance(value, Obj) and value.kind in {"lib", "file", "writer", "iter"})
+        for value in values
     )
 
 
@@ -426,6 +428,13 @@ def rank_0_only(facts: Facts, event: Event) -> bool:
     return any(call in kept for call in (event.node, *event.calls))
 
 
+def kept_by_rank_0(facts: Facts, module: Module, node: ast.AST) -> bool:
+    """Whether a node runs only under calls that `main_process_work` guards."""
+    from multicard.rules.main_process_work import kept_calls
+
+    return only_in(facts, module, node, kept_calls(facts))
+
+
 def prepared(facts: Facts, module: Module, node: ast.AST) -> bool:
     """Whether a node runs only where `prepare_once` lets one process of each machine go first."""
     from multicard.rules.prepare_once import first_statements
@@ -504,6 +513,8 @@ def where_to_wait(facts: Facts, event: Event) -> tuple[Module, ast.stmt] | Text:
                     place = (module, outer)
                 case ast.Try(body=body) if inner in body and outer.handlers:
                     place = (module, outer)
+                case ast.With(items=items) if inner not in items and any(_opens(item) for item in items):
+                    place = (module, outer)
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
                     break
                 case _:
@@ -517,6 +528,14 @@ def where_to_wait(facts: Facts, event: Event) -> tuple[Module, ast.stmt] | Text:
     if any(rank_0_only(facts, other) for other in facts.by_node.get(event.node, ())):
         return Text("rank 0 also comes here alone", "主进程也会单独执行到这里")
     return module, statement
+
+
+def _opens(item: ast.withitem) -> bool:
+    match item.context_expr:
+        case ast.Call(func=ast.Name(id="open") | ast.Attribute(attr="open")):
+            return True
+        case _:
+            return False
 
 
 def may_be_same_file(facts: Facts, first: ast.expr | None, second: ast.expr | None) -> bool:
@@ -560,13 +579,74 @@ def _end(node: ast.expr) -> str:
             return ""
 
 
-def follows(facts: Facts, written: Event, read: Event) -> bool:
+def surely_same_file(facts: Facts, first: Effect, second: Effect) -> bool:
+    """Whether two effects name one file: by the same words, the same constant, or the same literal end."""
+    if first.path is None or second.path is None:
+        return False
+    if first.module.text(first.path) == second.module.text(second.path):
+        return True
+    one, other = (_known(facts, node) for node in (first.path, second.path))
+    if one and other:
+        return bool(one & other)
+    ends = [_end(node) for node in (first.path, second.path)]
+    return ends[0] == ends[1] and "." in ends[0].lstrip(".")
+
+
+def follows(written: Event, read: Event) -> bool:
     """Whether a write comes before a read in this run, also in an earlier turn of a loop round both."""
-    del facts
     together = {(loop.node, loop.calls) for loop in written.loops} & {
         (loop.node, loop.calls) for loop in read.loops
     }
     return not written.dead and (written.order < read.order or bool(together))
+
+
+def waits(facts: Facts, code: str, reads: list[tuple[Event, list[Event]]]) -> Iterator[Finding]:
+    """A barrier before each read of what rank 0 has written; one for several in a row."""
+    waited: Event | None = None
+    done = facts.memo.setdefault("barriers", set())
+    assert isinstance(done, set)
+    for read, written in reads:
+        if rank_0_only(facts, read) or guarded(facts, read.module, read.node):
+            continue
+        if waited is not None and _still_fresh(written, waited, read):
+            continue
+        place = where_to_wait(facts, read)
+        if isinstance(place, Text):
+            yield Finding(
+                code,
+                facts.site(read.module, read.node),
+                Text(
+                    f"this rank may read the file before rank 0 has written it: {place.en}",
+                    f"可能在主进程写完之前就读取文件:{place.zh}",
+                ),
+                (),
+                Text(
+                    "call `dist.barrier()` where all ranks come, after it is written and before this",
+                    "请在写入之后、读取之前,在所有进程都会执行到的地方调用 `dist.barrier()`",
+                ),
+                Kind.LEFT,
+            )
+            continue
+        module, statement = place
+        waited = read
+        if statement in done:
+            continue
+        done.add(statement)
+        yield Finding(
+            code,
+            facts.site(module, statement),
+            Text(
+                "rank 0 writes the file; the others must wait until it is there",
+                "文件由主进程写入,其他进程要等它写完再读",
+            ),
+            (insert_before(module, statement, "«dist».barrier()"),),
+        )
+
+
+def _still_fresh(written: list[Event], waited: Event, read: Event) -> bool:
+    """Whether all that was written was waited for by an earlier read of the same turn."""
+    same_loops = [loop.node for loop in waited.loops] == [loop.node for loop in read.loops]
+    return same_loops and not any(waited.order < event.order < read.order for event in written)
 
 
 # --- making guards ------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from multicard.rules import (
     vary_randomness,
     whole_loss,
     wrap_model,
+    write_files_once,
 )
 
 RULES: tuple[Rule, ...] = cast(
@@ -52,6 +53,7 @@ RULES: tuple[Rule, ...] = cast(
         prepare_once,
         save_once,
         load_everywhere,
+        write_files_once,
         finish_processes,
     ),
 )

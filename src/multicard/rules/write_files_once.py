@@ -1,0 +1,608 @@
+"""Write files on rank 0 alone.
+
+Ranks that write one file overwrite each other's lines, ranks that make one folder stop with `FileExistsError`, and
+what one rank deletes another may be reading.  A file that is opened for writing goes to `os.devnull` on the other
+ranks, so that the code round it runs everywhere.
+
+Before:
+
+    os.makedirs("out")
+    with open("out/log.csv", "w") as log:
+        log.write("epoch,loss\\n")
+    frame.to_csv("out/rows.csv")
+
+After:
+
+    os.makedirs("out", exist_ok=True)
+    with open("out/log.csv" if is_main_process() else os.devnull, "w") as log:
+        log.write("epoch,loss\\n")
+    if is_main_process():
+        frame.to_csv("out/rows.csv")
+"""
+
+import ast
+from collections.abc import Iterator
+
+from multicard.edits import Edit, Side, add_argument, call_with, insert_after, insert_before, replace, wrap
+from multicard.effects import Effect, all_effects, calls_in, mode_of, names_of, running_nodes, writes_to
+from multicard.facts import Facts
+from multicard.interpret import Event
+from multicard.messages import Text
+from multicard.once import (
+    UNDER_A_GUARD,
+    below,
+    follows,
+    guarded,
+    hides,
+    in_batches,
+    is_wrapped,
+    keep_to_rank_0,
+    kept_by_rank_0,
+    neighbours,
+    path_or_devnull,
+    per_sample,
+    prepared,
+    rank_0_only,
+    surely_same_file,
+    tests_existence,
+    training_begins,
+    waits,
+    where_to_wait,
+)
+from multicard.plan import Finding, Kind
+from multicard.rules.prepare_once import COMMANDS
+from multicard.source import Module, Span
+from multicard.values import Const, Lib, Obj
+
+CODE = "MC505"
+TITLE = Text("Write files on rank 0", "只在主进程写文件")
+
+_GUARDED = frozenset({"write", "delete", "show", "send", "command"})
+_BEGINS = frozenset({"figure", "clf", "subplots"})
+_ENDS = frozenset({"close", "clf", "cla"})
+_READ_FROM_WRITER = frozenset(
+    {"log_dir", "logdir", "get_logdir", "id", "dir", "url", "config", "summary", "path"}
+)
+_ARCHIVES = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open"})
+_ONE_WRITER = Text(
+    "one file has one writer: the other ranks would overwrite its lines",
+    "一个文件只能由主进程写入,否则各卡会互相覆盖",
+)
+_WHY: dict[str, Text] = {
+    "write": Text("every rank would write this file", "否则每张卡都会写这个文件"),
+    "delete": Text(
+        "one rank deletes; the others would find it gone", "只由一个进程删除,否则其他进程会因找不到文件而出错"
+    ),
+    "show": Text("every rank would show this", "否则每张卡都会弹出显示"),
+    "send": Text("every rank would send this", "否则每张卡都会上报一次"),
+    "command": Text("every rank would run this command", "否则每张卡都会执行这条命令"),
+}
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """Files, folders, writers and pictures, module by module; then where the others must wait."""
+    for module in facts.modules:
+        statements: dict[ast.stmt, Effect] = {}
+        for effect in all_effects(facts):
+            if effect.module is module and not _is_settled(facts, effect):
+                yield from _judge(facts, effect, statements)
+        yield from _guards(facts, module, statements)
+        yield from _handed_to_writers(facts, module)
+        yield from _tests(facts, module)
+    yield from _reads(facts)
+
+
+def _is_settled(facts: Facts, effect: Effect) -> bool:
+    """Whether only one process comes here already."""
+    place = (facts, effect.module, effect.call)
+    return guarded(*place) or kept_by_rank_0(*place) or prepared(*place)
+
+
+def _judge(facts: Facts, effect: Effect, statements: dict[ast.stmt, Effect]) -> Iterator[Finding]:
+    match effect.what:
+        case "open":
+            yield from _opened(facts, effect)
+        case "folder":
+            yield from _folder(facts, effect)
+        case "writer":
+            yield from _writer(facts, effect, statements)
+        case "write" | "delete" | "show" | "send" | "command":
+            yield from _statement(facts, effect, statements)
+        case _:
+            pass
+
+
+def _left(facts: Facts, effect: Effect, en: str, zh: str) -> Finding:
+    return Finding(CODE, facts.site(effect.module, effect.call), Text(en, zh), (), UNDER_A_GUARD, Kind.LEFT)
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+def _opened(facts: Facts, effect: Effect) -> Iterator[Finding]:
+    given, mode = mode_of(facts, effect)
+    module, call, path = effect.module, effect.call, effect.path
+    if mode is not None and not writes_to(mode):
+        return
+    if mode is None:
+        known = (
+            {value.value for value in facts.values(given) if isinstance(value, Const)}
+            if given is not None
+            else set()
+        )
+        if not any(isinstance(text, str) and writes_to(text) for text in known):
+            return
+        yield _left(
+            facts,
+            effect,
+            "the mode is known only when it runs, so every rank may write this file",
+            "打开方式在运行时才确定,每张卡都可能写这个文件",
+        )
+        return
+    if per_sample(facts, module, call):
+        yield _left(
+            facts,
+            effect,
+            "worker processes of every rank write here, each for its own samples",
+            "每张卡的数据加载进程都会在这里写各自样本的文件",
+        )
+        return
+    if "+" in mode:
+        yield _left(
+            facts,
+            effect,
+            "the file is read and written, and the other ranks would read from nothing",
+            "该文件既读又写,其他进程没有内容可读",
+        )
+        return
+    if path is None or (isinstance(path, ast.Constant) and not isinstance(path.value, str)):
+        yield _left(facts, effect, "every rank would write this file", "每张卡都会写这个文件")
+        return
+    if isinstance(call.func, ast.Attribute) and path is call.func.value:
+        edits: tuple[Edit, ...] = _method_to_function(module, call, path)
+    else:
+        edits = path_or_devnull(module, path)
+    if "x" in mode and isinstance(given, ast.Constant):
+        edits = (*edits, replace(module, given, f'{module.text(given)} if «rank 0» else "w"'))
+    yield Finding(CODE, facts.site(module, call), _ONE_WRITER, edits)
+
+
+def _method_to_function(module: Module, call: ast.Call, owner: ast.expr) -> tuple[Edit, ...]:
+    """`path.open("w")` becomes `open(path if rank == 0 else os.devnull, "w")`."""
+    start, end = module.span(call).start, module.span(owner).end
+    first = min(
+        (module.span(node).start for node in (*call.args, *call.keywords)), default=module.span(call).end - 1
+    )
+    between = module.data[end:first].decode("latin-1")
+    dot = between.rindex(".", 0, between.rindex("open"))
+    return (
+        Edit(module, Span(start, start), "open(", Side.OPEN, module.span(call)),
+        Edit(module, Span(end + dot, first), " if «rank 0» else «os».devnull, "),
+    )
+
+
+def _statement(facts: Facts, effect: Effect, statements: dict[ast.stmt, Effect]) -> Iterator[Finding]:
+    module, call = effect.module, effect.call
+    if effect.what == "command":
+        text = module.text(call)
+        if COMMANDS.search(text) or "mkdir" in text:
+            return
+    if per_sample(facts, module, call):
+        yield _left(
+            facts,
+            effect,
+            "worker processes of every rank come here, each for its own samples",
+            "每张卡的数据加载进程都会执行到这里,各自处理自己的样本",
+        )
+        return
+    statement = _whole_statement(facts, module, call)
+    if statement is None:
+        if effect.what in {"write", "delete"}:
+            yield _left(
+                facts,
+                effect,
+                "every rank would do this, and its value is used, so it cannot be left to rank 0",
+                "每张卡都会执行这一步,而它的返回值还要使用,不能只留给主进程",
+            )
+        return
+    why = hides(facts, module, statement)
+    if why:
+        hoisted = _hoisted(facts, effect, statement)
+        if hoisted is not None:
+            yield hoisted
+            return
+        yield _left(
+            facts,
+            effect,
+            f"every rank would do this, and it cannot be left to rank 0: {why}",
+            f"每张卡都会执行这一步,但无法只留给主进程:{why}",
+        )
+        return
+    statements.setdefault(statement, effect)
+
+
+def _hoisted(facts: Facts, effect: Effect, statement: ast.Expr) -> Finding | None:
+    """`os.remove(kept.pop(0))`: the list is kept by every rank, so the path is taken before the guard."""
+    module, path = effect.module, effect.path
+    if (
+        statement.value is not effect.call
+        or path is None
+        or effect.what != "delete"
+        or len(effect.call.args) != 1
+    ):
+        return None
+    match path:
+        case ast.Call(func=ast.Attribute(value=owner, attr="pop" | "popleft"), args=args):
+            simple = not any(isinstance(node, ast.Call) for part in (owner, *args) for node in ast.walk(part))
+        case _:
+            simple = False
+    name = next((word for word in ("path", "old_path", "oldest") if word not in facts.names_of(module)), None)
+    if not simple or name is None:
+        return None
+    kept = keep_to_rank_0(facts, CODE, module, [statement], _WHY["delete"])
+    if not kept.edits:
+        return None
+    take = insert_before(module, statement, f"{name} = {module.text(path)}")
+    return Finding(CODE, kept.site, kept.why, (take, *kept.edits, replace(module, path, name)))
+
+
+def _whole_statement(facts: Facts, module: Module, call: ast.Call) -> ast.Expr | None:
+    """The statement of a call whose value goes nowhere, but perhaps into a list that goes nowhere."""
+    for outer in facts.ancestors(module, call):
+        match outer:
+            case ast.Expr():
+                return outer
+            case ast.ListComp() | ast.comprehension() | ast.Tuple() | ast.Attribute():
+                continue
+            case ast.Call() if not any(name.startswith(("local:", "?")) for name in names_of(facts, outer)):
+                continue
+            case _:
+                return None
+    return None
+
+
+# --- guards -------------------------------------------------------------------------------------------------------
+
+
+def _guards(facts: Facts, module: Module, statements: dict[ast.stmt, Effect]) -> Iterator[Finding]:
+    drawn: dict[ast.stmt, Effect] = {
+        statement: effect
+        for effect in all_effects(facts)
+        if effect.what == "draw"
+        and effect.module is module
+        and (statement := facts.parents(module).get(effect.call)) is not None
+        and isinstance(statement, ast.Expr)
+        and not _is_settled(facts, effect)
+        and not hides(facts, module, statement)
+    }
+    for run in neighbours(module, {**drawn, **statements}):
+        kept = _figure(run, statements, drawn)
+        for part in neighbours(module, kept):
+            own = [statements[statement] for statement in part if statement in statements]
+            finding = keep_to_rank_0(facts, CODE, module, part, _WHY[own[0].what])
+            inside = [edit for statement in part for edit in _bare(facts, module, statement)]
+            after = _waits_after(facts, own) if finding.edits else ()
+            yield Finding(
+                CODE,
+                finding.site,
+                finding.why,
+                (*finding.edits, *inside, *after),
+                finding.advice,
+                finding.kind,
+            )
+
+
+def _figure(
+    run: list[ast.stmt], statements: dict[ast.stmt, Effect], drawn: dict[ast.stmt, Effect]
+) -> list[ast.stmt]:
+    """The statements of a run to keep to rank 0: writes, and the drawing of a figure that begins in the run.
+
+    A figure that begins outside is drawn on every rank, and must be closed on every rank.
+    """
+    where = [index for index, statement in enumerate(run) if statement in statements]
+    if not where or not drawn:
+        return [run[index] for index in where]
+    pictures = [
+        index
+        for index in where
+        if "matplotlib" in statements[run[index]].name or statements[run[index]].name.endswith(".savefig")
+    ]
+    kept = set(where)
+    if pictures:
+        begins = [
+            index
+            for index in range(pictures[0])
+            if run[index] in drawn and drawn[run[index]].name.rpartition(".")[2] in _BEGINS
+        ]
+        first = begins[0] if begins else pictures[0]
+        last = pictures[-1]
+        if begins:
+            while last + 1 < len(run) and run[last + 1] in drawn:
+                last += 1
+                if drawn[run[last]].name.rpartition(".")[2] in _ENDS:
+                    break
+            else:
+                last = pictures[-1]
+        kept |= set(range(first, last + 1))
+    return [run[index] for index in sorted(kept)]
+
+
+def _bare(facts: Facts, module: Module, statement: ast.stmt) -> Iterator[Edit]:
+    """Wrapped models that are called in a statement which rank 0 runs alone."""
+    inside = set(ast.walk(statement))
+    done: set[ast.AST] = set()
+    for event in below(facts, statement):
+        node = event.node
+        if event.kind == "forward" and is_wrapped(event.subject) and node in inside and node not in done:
+            done.add(node)
+            if isinstance(node, ast.Call):
+                yield from call_with(module, node.func, "«unwrap»")
+
+
+def _waits_after(facts: Facts, effects: list[Effect]) -> tuple[Edit, ...]:
+    """A barrier after something is deleted whose place is used again."""
+    for effect in effects:
+        if effect.what != "delete" or effect.path is None:
+            continue
+        events = [event for event in facts.by_node.get(effect.call, ()) if not event.dead]
+        for event in events:
+            again = any(
+                other.path is not None
+                and other is not effect
+                and other.what in {"folder", "open", "write", "save", "read"}
+                and surely_same_file(facts, effect, other)
+                and any(later.order > event.order for later in facts.by_node.get(other.call, ()))
+                for other in all_effects(facts)
+            )
+            place = where_to_wait(facts, event)
+            if again and not isinstance(place, Text):
+                module, statement = place
+                return (insert_after(module, statement, "«dist».barrier()"),)
+    return ()
+
+
+# --- folders ------------------------------------------------------------------------------------------------------
+
+
+def _folder(facts: Facts, effect: Effect) -> Iterator[Finding]:
+    module, call = effect.module, effect.call
+    given = next((keyword.value for keyword in call.keywords if keyword.arg == "exist_ok"), None)
+    if isinstance(given, ast.Constant) and given.value:
+        return
+    if _tolerated(facts, module, call) or any(keyword.arg is None for keyword in call.keywords):
+        return
+    if given is not None:
+        yield from _new_folder(facts, effect)
+        return
+    tested = any(
+        isinstance(outer, ast.If) and tests_existence(facts, outer.test)
+        for outer in facts.ancestors(module, call)
+    )
+    why = Text(
+        "ranks make it at the same time, and the second finds it there"
+        + ("" if tested else "; an existing folder is no error any more"),
+        "多张卡会同时创建,后到的会因已存在而报错" + ("" if tested else ";文件夹已存在时也不再报错"),
+    )
+    edits = [add_argument(module, call, "exist_ok=True")]
+    if effect.name == "os.mkdir":
+        if any(keyword.arg == "path" for keyword in call.keywords):
+            yield _left(
+                facts,
+                effect,
+                "the second rank finds the folder there and stops",
+                "后到的进程会因文件夹已存在而报错",
+            )
+            return
+        if isinstance(call.func, ast.Attribute):
+            end = module.span(call.func).end
+            edits.append(Edit(module, Span(end - len("mkdir"), end), "makedirs"))
+        else:
+            edits.append(replace(module, call.func, "«os».makedirs"))
+    yield Finding(CODE, facts.site(module, call), why, tuple(edits))
+
+
+def _new_folder(facts: Facts, effect: Effect) -> Iterator[Finding]:
+    """A folder that must not be there yet: rank 0 makes it, the others wait."""
+    module, call = effect.module, effect.call
+    statement = facts.parents(module).get(call)
+    events = [event for event in facts.by_node.get(call, ()) if not event.dead]
+    alike = bool(events) and not any(in_batches(facts, event) or event.tainted for event in events)
+    if isinstance(statement, ast.Expr) and alike and not hides(facts, module, statement):
+        kept = keep_to_rank_0(facts, CODE, module, [statement], _WHY["write"])
+        why = Text(
+            "the folder must be new, and the second rank would find it there; the others wait until rank 0 has made it",
+            "该文件夹必须是新建的,后到的进程会因已存在而报错;其他进程等主进程建好再继续",
+        )
+        if kept.edits:
+            wait = insert_after(module, statement, "«dist».barrier()")
+            yield Finding(CODE, kept.site, why, (*kept.edits, wait))
+            return
+    yield _left(
+        facts, effect, "the second rank finds the folder there and stops", "后到的进程会因文件夹已存在而报错"
+    )
+
+
+def _tolerated(facts: Facts, module: Module, call: ast.Call) -> bool:
+    """Whether an error of it is caught."""
+    inner: ast.AST = call
+    for outer in facts.ancestors(module, call):
+        if isinstance(outer, ast.Try) and inner in outer.body and outer.handlers:
+            return True
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef):
+            return False
+        inner = outer
+    return False
+
+
+# --- writers ------------------------------------------------------------------------------------------------------
+
+
+def _writer(facts: Facts, effect: Effect, statements: dict[ast.stmt, Effect]) -> Iterator[Finding]:
+    module, call = effect.module, effect.call
+    if effect.name in _ARCHIVES:
+        mode = mode_of(facts, effect)[1]
+        if mode is None or not writes_to(mode[:1]):
+            return
+    parent = facts.parents(module).get(call)
+    if isinstance(parent, ast.Expr):
+        if not hides(facts, module, parent):
+            statements[parent] = Effect("send", effect.name, module, call, None)
+        return
+    read = _read_from(facts, effect)
+    if read is not None:
+        yield _left(
+            facts,
+            effect,
+            f"every rank would make one, and `{read}` is read from it, which the other ranks then lack",
+            f"每张卡都会创建一个;而脚本还要读取它的 `{read}`,其他进程将无法得到",
+        )
+        return
+    loose = isinstance(
+        parent, ast.Attribute | ast.Subscript | ast.Call | ast.BoolOp | ast.IfExp | ast.Compare
+    )
+    if isinstance(parent, ast.Call) and parent.func is not call:
+        loose = False
+    opened, closed = ("(", ")") if loose else ("", "")
+    yield Finding(
+        CODE,
+        facts.site(module, call),
+        Text(
+            "one run has one writer; on the other ranks a stand-in takes every call and does nothing",
+            "一次运行只需要一个记录器;其他进程用一个什么也不做的替身",
+        ),
+        wrap(module, call, opened, f" if «rank 0» else «NullWriter»(){closed}"),
+    )
+
+
+def _read_from(facts: Facts, effect: Effect) -> str | None:
+    """Something that the script reads from a writer and that only a real one has."""
+    made = {value for value in facts.values(effect.call) if isinstance(value, Obj)}
+    library = effect.name.partition(".")[0]
+    for module in facts.modules:
+        for node in running_nodes(facts, module):
+            if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
+                continue
+            if effect.name.endswith(".init") and facts.values(node) & {
+                Lib(f"{library}.config"),
+                Lib(f"{library}.run"),
+            }:
+                return f"{library}.{node.attr}"
+            if (
+                node.attr in _READ_FROM_WRITER
+                and facts.values(node.value) & made
+                and effect.name not in _ARCHIVES
+            ):
+                return node.attr
+    return None
+
+
+def _handed_to_writers(facts: Facts, module: Module) -> Iterator[Finding]:
+    """`writer.add_graph(model, x)` calls the model, on rank 0 alone."""
+    for call in calls_in(facts, module):
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "add_graph":
+            continue
+        for argument in call.args[:1]:
+            if any(is_wrapped(value) for value in facts.values(argument)):
+                yield Finding(
+                    CODE,
+                    facts.site(module, call),
+                    Text(
+                        "the writer of rank 0 calls the model, and its wrapper would wait for the other ranks",
+                        "主进程的记录器会调用模型,而包装后的模型会等待其他进程",
+                    ),
+                    call_with(module, argument, "«unwrap»"),
+                )
+
+
+# --- what others see ----------------------------------------------------------------------------------------------
+
+
+def _tests(facts: Facts, module: Module) -> Iterator[Finding]:
+    """Tests for a file that decide more than how it is written, while rank 0 may just be making it."""
+    for node in running_nodes(facts, module):
+        if not isinstance(node, ast.If) or guarded(facts, module, node) or prepared(facts, module, node):
+            continue
+        asked = [call for call in tests_existence(facts, node.test) if call.args]
+        if not asked or not _steers(node):
+            continue
+        events = [event for call in asked for event in facts.by_node.get(call, ()) if not event.dead]
+        if any(in_batches(facts, event) or rank_0_only(facts, event) or event.tainted for event in events):
+            continue
+        about = {module.text(call.args[0]) for call in asked}
+        for effect in all_effects(facts):
+            if effect.path is None or effect.module is not module or module.text(effect.path) not in about:
+                continue
+            if effect.what not in {"write", "folder", "delete"} or effect.call in set(ast.walk(node.test)):
+                continue
+            if any(_soon_after(facts, node, event) for event in facts.by_node.get(effect.call, ())):
+                yield Finding(
+                    CODE,
+                    facts.site(module, node),
+                    Text(
+                        "a rank that looks later would see what another has just made, and go another way",
+                        "较晚检查的进程会看到别的进程刚刚创建的文件,从而走上不同的分支",
+                    ),
+                    call_with(module, node.test, "«broadcast_value»"),
+                )
+                break
+
+
+def _steers(statement: ast.If) -> bool:
+    """Whether more depends on a test than what is written."""
+    return any(
+        isinstance(node, ast.Raise | ast.Return | ast.Assign | ast.AugAssign | ast.Break | ast.Continue)
+        or (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name | ast.Attribute)
+            and getattr(node.func, "id", getattr(node.func, "attr", "")) in {"exit", "input", "quit"}
+        )
+        for part in (*statement.body, *statement.orelse)
+        for node in _outside_handlers(part)
+    )
+
+
+def _outside_handlers(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.ExceptHandler):
+            yield from _outside_handlers(child)
+
+
+def _soon_after(facts: Facts, test: ast.If, event: Event) -> bool:
+    """Whether something happens in or after a test and before training brings the ranks together."""
+    return (
+        not event.dead
+        and event.order < training_begins(facts)
+        and getattr(event.node, "lineno", 0) >= test.lineno
+        and facts.scope(event.module, event.node) is facts.scope(event.module, test)
+    )
+
+
+def _reads(facts: Facts) -> Iterator[Finding]:
+    """Barriers before what rank 0 alone has written is read by all."""
+    written: list[tuple[Event, Effect]] = []
+    read: list[tuple[Event, Effect]] = []
+    for effect in all_effects(facts):
+        is_open = effect.what == "open"
+        mode = mode_of(facts, effect)[1] if is_open else None
+        writes = effect.what == "write" or (is_open and mode is not None and writes_to(mode))
+        reads = (effect.what == "read" and effect.name != "torch.load") or (
+            is_open and mode is not None and not writes_to(mode)
+        )
+        if not (writes or reads) or effect.path is None or _is_settled(facts, effect):
+            continue
+        events = [event for event in facts.by_node.get(effect.call, ()) if not event.dead]
+        (written if writes else read).extend((event, effect) for event in events)
+    read.sort(key=lambda item: item[0].order)
+    pairs = [
+        (
+            event,
+            [
+                other
+                for other, source in written
+                if surely_same_file(facts, source, effect) and follows(other, event)
+            ],
+        )
+        for event, effect in read
+    ]
+    yield from waits(facts, CODE, [(event, sources) for event, sources in pairs if sources])

@@ -1,23 +1,26 @@
-"""The likely cause of each failed check, as the code of the rule that it breaks, with the line that breaks it.
+"""The likely cause of each failed check: the code of the rule that it breaks, and the line that breaks it.
 
-Numbers alone do not tell a missing wrapper from a learning rate that drifts apart; what the script did does: whether it
-wrapped, what was frozen when it did, which way the forward went.  The checks say that something is wrong, this says why.
+Numbers alone do not tell a missing wrapper from a learning rate that drifts apart; what the script did
+does: whether it wrapped, what was frozen when it did, which way the forward went. The checks say that
+something is wrong, this says why.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
 from multicard.messages import Text
-from multicard.verify import compare as c
-from multicard.verify.compare import Event, Pair
-from multicard.verify.verdict import Cause, Check, Where
+from multicard.verify import printed
+from multicard.verify.checks import outputs, ranks, samples, steps
+from multicard.verify.evidence import Event, Key, Pair, key_of
+from multicard.verify.verdict import Cause, Check
 
 
 def explained(pair: Pair, checks: list[Check]) -> list[Check]:
     """The same checks; the failed ones with their cause."""
     return [
-        replace(check, cause=REASONS[check.name](pair)) if check.state == "failed" and check.name in REASONS else check
+        replace(check, cause=REASONS[check.name](pair))
+        if check.state == "failed" and check.name in REASONS
+        else check
         for check in checks
     ]
 
@@ -64,7 +67,7 @@ def backward_site(event: Event) -> str | None:
 
 def of_ranks(pair: Pair) -> Cause | None:
     """Ranks that are not alike."""
-    drift = c.first_drift(pair)
+    drift = ranks.first_drift(pair)
     if drift is None:
         return None
     event = drift.event
@@ -78,7 +81,11 @@ def of_ranks(pair: Pair) -> Cause | None:
         return _changed(pair, event) or not_wrapped(pair, optimizer["site"])
     if drift.what == "between":
         return _changed(pair, event) or cause(
-            pair, "MC502", event.get("site"), "the weights changed on some ranks only", "权重只在部分进程上被修改"
+            pair,
+            "MC502",
+            event.get("site"),
+            "the weights changed on some ranks only",
+            "权重只在部分进程上被修改",
         )
     if drift.what == "gradient":
         return _not_reduced(pair, event, drift.parameters, optimizer)
@@ -138,9 +145,9 @@ def _not_reduced(pair: Pair, event: Event, parameters: tuple[int, ...], optimize
             "the last micro-batch runs under no_sync too: gradients are never reduced",
             "最后一个小批次也在 no_sync 之内：梯度从未同步",
         )
-    uneven = _uneven(pair)
-    if uneven is not None:
-        return uneven
+    skipped = uneven(pair)
+    if skipped is not None:
+        return skipped
     if counts.get("backward", 0) > counts.get("through", 0) + counts.get("unsynchronised", 0):
         return cause(
             pair,
@@ -166,7 +173,7 @@ def _not_reduced(pair: Pair, event: Event, parameters: tuple[int, ...], optimize
     )
 
 
-def _uneven(pair: Pair) -> Cause | None:
+def uneven(pair: Pair) -> Cause | None:
     """Ranks that used up another number of batches for their steps, or made another number of steps."""
     per_step = [_batches_per_step(pair, rank) for rank in range(pair.world)]
     shortest = min(len(one) for one in per_step)
@@ -177,7 +184,7 @@ def _uneven(pair: Pair) -> Cause | None:
                 pair,
                 "MC307",
                 site,
-                "a batch is skipped on one rank and not on the others: gradients of different steps are averaged",
+                "a batch is skipped on one rank only: gradients of different steps are averaged",
                 "某个进程跳过了一个批次，其他进程没有：不同步的梯度被平均",
             )
     return None
@@ -186,7 +193,7 @@ def _uneven(pair: Pair) -> Cause | None:
 def _batches_per_step(pair: Pair, rank: int) -> list[tuple[int, str | None]]:
     found, count = [], 0
     for event in pair.ranks[rank].events:
-        if event["kind"] == "batch" and c.key_of(event) in pair.training:
+        if event["kind"] == "batch" and key_of(event) in pair.training:
             count += 1
         elif event["kind"] == "step":
             found.append((count, backward_site(event)))
@@ -194,7 +201,7 @@ def _batches_per_step(pair: Pair, rank: int) -> list[tuple[int, str | None]]:
     return found
 
 
-def _other_rates(pair: Pair, drift: c.Drift) -> Cause | None:
+def _other_rates(pair: Pair, drift: ranks.Drift) -> Cause | None:
     key = (drift.optimizer, drift.step)
     rates = [pair.steps(rank)[key]["lr"] for rank in range(pair.world) if key in pair.steps(rank)]
     if all(rate == rates[0] for rate in rates):
@@ -209,7 +216,7 @@ def _other_rates(pair: Pair, drift: c.Drift) -> Cause | None:
 
 
 def of_rank_buffers(pair: Pair) -> Cause | None:
-    stale = c.first_stale(pair)
+    stale = ranks.first_stale(pair)
     return stale and cause(
         pair,
         "MC303",
@@ -219,18 +226,18 @@ def of_rank_buffers(pair: Pair) -> Cause | None:
     )
 
 
-def loader_site(pair: Pair, key: c.Key | None) -> str | None:
+def loader_site(pair: Pair, key: Key | None) -> str | None:
     return None if key is None or key not in pair.loaders else str(pair.loaders[key]["site"])
 
 
 def of_dealing(pair: Pair) -> Cause | None:
-    bad = c.first_bad_dealing(pair)
+    bad = samples.first_bad_dealing(pair)
     if bad is None:
         return None
     site = loader_site(pair, bad.passage.key)
     own = pair.counterparts.get(bad.passage.key, {})
     theirs = pair.loaders[bad.passage.key]
-    sampled = own.get("sampler") not in c.PLAIN or own.get("batch_sampler") not in c.PLAIN
+    sampled = own.get("sampler") not in samples.PLAIN or own.get("batch_sampler") not in samples.PLAIN
     if sampled and theirs.get("sampler") in {own.get("sampler"), "DistributedSampler"}:
         return cause(
             pair, "MC204", site, "the sampler is not dealt out over the ranks", "采样器没有在各进程间分配"
@@ -240,13 +247,29 @@ def of_dealing(pair: Pair) -> Cause | None:
         return split
     match bad.kind:
         case "same":
-            return cause(pair, "MC201", site, "all ranks see the same data: no distributed sampler", "所有进程看到相同的数据：没有分布式采样器")
+            return cause(
+                pair,
+                "MC201",
+                site,
+                "all ranks see the same data: no distributed sampler",
+                "所有进程看到相同的数据：没有分布式采样器",
+            )
         case "doubled":
-            return cause(pair, "MC201", site, "every rank goes through the whole data set", "每个进程都遍历整个数据集")
+            return cause(
+                pair, "MC201", site, "every rank goes through the whole data set", "每个进程都遍历整个数据集"
+            )
         case "foreign":
-            return cause(pair, "MC207", site, "other samples than the original's are trained on", "训练用到了原脚本之外的样本")
+            return cause(
+                pair,
+                "MC207",
+                site,
+                "other samples than the original's are trained on",
+                "训练用到了原脚本之外的样本",
+            )
         case _:
-            return cause(pair, "MC201", site, "part of the data set is never dealt", "数据集有一部分从未被分发")
+            return cause(
+                pair, "MC201", site, "part of the data set is never dealt", "数据集有一部分从未被分发"
+            )
 
 
 def _other_split(pair: Pair) -> Cause | None:
@@ -261,21 +284,27 @@ def _other_split(pair: Pair) -> Cause | None:
                 f"{events[0]['what']} draws another order on each rank: it is not seeded alike",
                 f"{events[0]['what']} 在各进程上结果不同：没有使用相同的种子",
             )
-    held = {}
+    held: dict[Key, dict[int, Event]] = {}
     for rank, trace in enumerate(pair.ranks):
         for event in trace.of("loader"):
-            held.setdefault(c.key_of(event), {})[rank] = event
+            held.setdefault(key_of(event), {})[rank] = event
     for key, by_rank in held.items():
-        subsets = [e.get("own_first") for e in by_rank.values()]
-        if key in pair.training and all(s is not None for s in subsets) and len(subsets) == pair.world:
+        subsets = [e["own_first"] for e in by_rank.values() if e.get("own_first") is not None]
+        if key in pair.training and len(subsets) == pair.world:
             sets = [set(s) for s in subsets]
             if len({len(s) for s in sets}) == 1 and any(s != sets[0] for s in sets) and sets[0] & sets[-1]:
-                return cause(pair, "MC207", loader_site(pair, key), "the ranks hold different splits of the data", "各进程的数据划分不同")
+                return cause(
+                    pair,
+                    "MC207",
+                    loader_site(pair, key),
+                    "the ranks hold different splits of the data",
+                    "各进程的数据划分不同",
+                )
     return None
 
 
 def of_order(pair: Pair) -> Cause | None:
-    order = c.judged_order(pair)
+    order = samples.judged_order(pair)
     match order.kind:
         case "repeated":
             assert order.passage is not None
@@ -287,16 +316,28 @@ def of_order(pair: Pair) -> Cause | None:
                 "没有告诉采样器当前轮次：每轮之前应调用 set_epoch",
             )
         case "sampler":
-            return cause(pair, "MC204", loader_site(pair, order.key), "the original's sampler was dropped", "原脚本的采样器被丢掉了")
+            return cause(
+                pair,
+                "MC204",
+                loader_site(pair, order.key),
+                "the original's sampler was dropped",
+                "原脚本的采样器被丢掉了",
+            )
         case "unshuffled" | "shuffled":
             assert order.passage is not None
-            return cause(pair, "MC201", loader_site(pair, order.passage.key), "shuffle is not what it was", "shuffle 与原来不同")
+            return cause(
+                pair,
+                "MC201",
+                loader_site(pair, order.passage.key),
+                "shuffle is not what it was",
+                "shuffle 与原来不同",
+            )
         case _:
             return None
 
 
 def of_content(pair: Pair) -> Cause | None:
-    content = c.judged_content(pair)
+    content = samples.judged_content(pair)
     if len(content.ranks) == pair.world:
         return None
     return _other_split(pair) or cause(
@@ -309,30 +350,42 @@ def of_content(pair: Pair) -> Cause | None:
 
 
 def of_noise(pair: Pair) -> Cause | None:
-    found = c.same_noise(pair)
-    return found and cause(
-        pair,
-        "MC104",
-        found["site"],
-        "all ranks have the same seed while training: noise and augmentation are copies",
-        "训练时所有进程的种子相同：噪声与数据增强完全重复",
+    found = ranks.same_noise(pair)
+    return (
+        None
+        if found is None
+        else cause(
+            pair,
+            "MC104",
+            found["site"],
+            "all ranks have the same seed while training: noise and augmentation are copies",
+            "训练时所有进程的种子相同：噪声与数据增强完全重复",
+        )
     )
 
 
 def of_steps(pair: Pair) -> Cause | None:
-    if not c.compared_steps(pair):
+    if not steps.compared_steps(pair):
         texts = [e["against"] for e in pair.original.of("step") if isinstance(e.get("against"), str)]
         return _other_parameters(pair) if texts else None
-    uneven = _uneven(pair)
-    if uneven is not None:
-        return uneven
+    skipped = uneven(pair)
+    if skipped is not None:
+        return skipped
     counts = [len(pair.steps(rank)) for rank in range(pair.world)]
     last = pair.ranks[0].of("step")[-1]
     if len(set(counts)) > 1:
-        return cause(pair, "MC307", backward_site(last), "the ranks do not step together", "各进程没有同步执行优化步")
+        return cause(
+            pair, "MC307", backward_site(last), "the ranks do not step together", "各进程没有同步执行优化步"
+        )
     own, other = len(pair.own_steps), len(pair.steps(0))
     if other and own != other and pair.training and not pair.original.of("beyond"):
-        return cause(pair, "MC307", last.get("site"), "the optimizer steps at other batches", "优化器在不同的批次上更新")
+        return cause(
+            pair,
+            "MC307",
+            last.get("site"),
+            "the optimizer steps at other batches",
+            "优化器在不同的批次上更新",
+        )
     return cause(pair, "MC403", last.get("site"), "training stops at another epoch", "训练在不同的轮次停止")
 
 
@@ -340,31 +393,33 @@ def _other_parameters(pair: Pair) -> Cause:
     own = {e["number"]: e for e in pair.original.of("optimizer")}
     for event in pair.ranks[0].of("optimizer"):
         if event["number"] in own and own[event["number"]]["shapes"] != event["shapes"]:
-            return cause(pair, "MC308", event["site"], "the optimizer holds other parameters", "优化器里的参数不同")
+            return cause(
+                pair, "MC308", event["site"], "the optimizer holds other parameters", "优化器里的参数不同"
+            )
     first = pair.ranks[0].first("optimizer")
     return cause(pair, "MC308", first["site"] if first else None, "the optimizers differ", "优化器不同")
 
 
 def of_gradients(pair: Pair) -> Cause | None:
-    found = c.first_gradient_difference(pair)
+    found = steps.first_gradient_difference(pair)
     if found is None:
         return None
     event = found[0]
     theirs = pair.steps(0).get((event["number"], event["step"]), event)
     site = backward_site(theirs)
-    drift = c.first_drift(pair)
+    drift = ranks.first_drift(pair)
     if drift is not None and drift.what in {"gradient", "start"}:
         return of_ranks(pair)
-    uneven = _uneven(pair)
-    if uneven is not None:
-        return uneven
-    content = c.judged_content(pair)
+    skipped = uneven(pair)
+    if skipped is not None:
+        return skipped
+    content = samples.judged_content(pair)
     if content.differing:
         return of_content(pair)
     factor = common_factor(event)
     if factor is not None:
         return _factor(pair, factor, site)
-    if c.check_loss(pair).state == "failed":
+    if steps.check_loss(pair).state == "failed":
         return cause(
             pair,
             "MC306",
@@ -374,27 +429,47 @@ def of_gradients(pair: Pair) -> Cause | None:
         )
     if theirs.get("counts", {}).get("past"):
         sites = theirs.get("past") or []
-        return cause(pair, "MC305", sites[0] if sites else site, "part of the forward goes past the wrapper", "部分前向绕过了包装")
+        return cause(
+            pair,
+            "MC305",
+            sites[0] if sites else site,
+            "part of the forward goes past the wrapper",
+            "部分前向绕过了包装",
+        )
     if theirs.get("counts", {}).get("backward", 0) > theirs.get("counts", {}).get("through", 0):
-        return cause(pair, "MC307", site, "a second backward on one forward is not reduced", "同一次前向的第二次 backward 不会被同步")
+        return cause(
+            pair,
+            "MC307",
+            site,
+            "a second backward on one forward is not reduced",
+            "同一次前向的第二次 backward 不会被同步",
+        )
     if event.get("clips") and theirs.get("clips") and not _close(event["clips"], theirs["clips"]):
-        return cause(pair, "MC307", site, "gradients are clipped before they are those of all ranks", "梯度在同步之前被裁剪")
+        return cause(
+            pair,
+            "MC307",
+            site,
+            "gradients are clipped before they are those of all ranks",
+            "梯度在同步之前被裁剪",
+        )
     return cause(
         pair,
         "MC306",
         site,
-        "the gradient is not that of the whole batch: the loss couples samples, or is normalised over a rank's share",
+        "the gradient is not the whole batch's: the loss couples samples, or is normalised by a rank's share",
         "梯度不等于整个批次的梯度：损失涉及样本之间的关系，或按局部数量归一化",
     )
 
 
 def _close(a: list[float], b: list[float]) -> bool:
-    return len(a) == len(b) and all(abs(x - y) <= 1e-3 * max(abs(x), abs(y)) for x, y in zip(a, b, strict=True))
+    return len(a) == len(b) and all(
+        abs(x - y) <= 1e-3 * max(abs(x), abs(y)) for x, y in zip(a, b, strict=True)
+    )
 
 
 def common_factor(event: Event) -> float | None:
     """The number by which all gradients of a step are off, if it is one number."""
-    rows = [row for _, _, row in c.gradient_rows(event)]
+    rows = [row for _, _, row in steps.gradient_rows(event)]
     largest = max((row[1] for row in rows), default=0.0)
     clear = [row for row in rows if row[1] > 0.05 * largest]
     factors = [row[3] for row in clear]
@@ -403,12 +478,12 @@ def common_factor(event: Event) -> float | None:
     mean = sum(factors) / len(factors)
     same = all(abs(f - mean) < 0.02 * abs(mean) for f in factors)
     scaled = all(abs(row[2] - abs(mean) * row[1]) < 0.05 * row[1] for row in clear)
-    return mean if same and scaled and abs(mean - 1) > 0.01 else None  # noqa: PLR2004
+    return mean if same and scaled and abs(mean - 1) > 0.01 else None
 
 
 def _factor(pair: Pair, factor: float, site: str | None) -> Cause:
     world = pair.world
-    if abs(factor * world - 1) < 0.02:  # noqa: PLR2004
+    if abs(factor * world - 1) < 0.02:
         return cause(
             pair,
             "MC306",
@@ -427,14 +502,16 @@ def _factor(pair: Pair, factor: float, site: str | None) -> Cause:
 
 def of_loss(pair: Pair) -> Cause | None:
     for key in sorted(pair.own_steps, key=lambda k: (k[1], k[0])):
-        found = c.losses(pair, key)
-        if found is not None and abs(found[0] - found[1]) > c.LOSS * max(abs(found[0]), abs(found[1]), 1e-6):
+        found = steps.losses(pair, key)
+        if found is not None and abs(found[0] - found[1]) > steps.LOSS * max(
+            abs(found[0]), abs(found[1]), 1e-6
+        ):
             break
     else:
         return None
-    if c.check_gradients(pair).state == "failed":
+    if steps.check_gradients(pair).state == "failed":
         return of_gradients(pair)
-    drift = c.first_drift(pair)
+    drift = ranks.first_drift(pair)
     if drift is not None:
         return of_ranks(pair)
     site = backward_site(pair.steps(0)[key])
@@ -442,7 +519,7 @@ def of_loss(pair: Pair) -> Cause | None:
 
 
 def of_rate(pair: Pair) -> Cause | None:
-    found = c.first_rate_difference(pair)
+    found = steps.first_rate_difference(pair)
     if found is None:
         return None
     key, own, other = found
@@ -461,7 +538,7 @@ def of_rate(pair: Pair) -> Cause | None:
         pair,
         "MC308",
         _scheduler_site(pair) or site,
-        "the learning rate changes at another pace: the scheduler is stepped otherwise, or counts other steps",
+        "the learning rate changes at another pace: the schedule is stepped otherwise, or counts other steps",
         "学习率变化的节奏不同：调度器调用次数不同，或按不同的步数计算",
     )
 
@@ -476,10 +553,16 @@ def of_trained(pair: Pair) -> Cause | None:
     for event in pair.ranks[0].of("optimizer"):
         if event["number"] in own and own[event["number"]] != event["shapes"]:
             return _other_parameters(pair)
-    if c.check_gradients(pair).state == "failed":
+    if steps.check_gradients(pair).state == "failed":
         frozen = [name for event in wraps(pair) for name in event["frozen"]]
         if frozen:
-            return cause(pair, "MC304", wraps(pair)[-1]["site"], "parameters were frozen when the model was wrapped", "包装时有参数被冻结")
+            return cause(
+                pair,
+                "MC304",
+                wraps(pair)[-1]["site"],
+                "parameters were frozen when the model was wrapped",
+                "包装时有参数被冻结",
+            )
     optimizer = pair.ranks[0].first("optimizer")
     return cause(
         pair,
@@ -491,18 +574,22 @@ def of_trained(pair: Pair) -> Cause | None:
 
 
 def of_updates(pair: Pair) -> Cause | None:
-    if c.check_rate(pair).state == "failed":
+    if steps.check_rate(pair).state == "failed":
         return of_rate(pair)
-    if c.check_gradients(pair).state == "failed":
+    if steps.check_gradients(pair).state == "failed":
         return of_gradients(pair)
     event = pair.ranks[0].first("optimizer")
     return cause(
-        pair, "MC308", event["site"] if event else None, "the optimizer has other settings", "优化器的设置不同"
+        pair,
+        "MC308",
+        event["site"] if event else None,
+        "the optimizer has other settings",
+        "优化器的设置不同",
     )
 
 
 def of_buffers(pair: Pair) -> Cause | None:
-    if c.check_gradients(pair).state == "failed":
+    if steps.check_gradients(pair).state == "failed":
         return of_gradients(pair)
     first = next(iter(wraps(pair)), None)
     return cause(
@@ -515,7 +602,9 @@ def of_buffers(pair: Pair) -> Cause | None:
 
 
 def of_evaluation(pair: Pair) -> Cause | None:
-    bad = next((e for e in c.judged_evaluation(pair) if e.kind in {"padded", "doubled", "missing"}), None)
+    bad = next(
+        (e for e in samples.judged_evaluation(pair) if e.kind in {"padded", "doubled", "missing"}), None
+    )
     if bad is None:
         return None
     site = loader_site(pair, bad.key)
@@ -524,7 +613,13 @@ def of_evaluation(pair: Pair) -> Cause | None:
         return split
     match bad.kind:
         case "padded":
-            return cause(pair, "MC202", site, "the sampler repeats samples to give all ranks as many", "采样器重复样本以补齐各进程的数量")
+            return cause(
+                pair,
+                "MC202",
+                site,
+                "the sampler repeats samples to give all ranks as many",
+                "采样器重复样本以补齐各进程的数量",
+            )
         case "missing":
             return cause(pair, "MC202", site, "samples are dropped from the evaluation", "评估丢掉了部分样本")
         case _:
@@ -532,26 +627,24 @@ def of_evaluation(pair: Pair) -> Cause | None:
 
 
 def print_site(pair: Pair, shape: str, rank: int = 0) -> str | None:
-    from multicard.verify.printed import read
-
     for event in pair.ranks[rank].of("print"):
-        if read(event["text"]).shape == shape and event.get("site"):
+        if printed.read(event["text"]).shape == shape and event.get("site"):
             return str(event["site"])
     return None
 
 
 def of_printed(pair: Pair) -> Cause | None:
-    differences = c.compared_lines(pair).differences
+    differences = outputs.compared_lines(pair).differences
     if not differences:
         return None
     for question, reason in (
-        (c.check_gradients, of_gradients),
-        (c.check_ranks, of_ranks),
-        (c.check_rank_buffers, of_rank_buffers),
-        (c.check_evaluated, of_evaluation),
-        (c.check_rate, of_rate),
-        (c.check_updates, of_updates),
-        (c.check_content, of_content),
+        (steps.check_gradients, of_gradients),
+        (ranks.check_ranks, of_ranks),
+        (ranks.check_rank_buffers, of_rank_buffers),
+        (samples.check_evaluated, of_evaluation),
+        (steps.check_rate, of_rate),
+        (steps.check_updates, of_updates),
+        (samples.check_content, of_content),
     ):
         if question(pair).state == "failed":
             return reason(pair)
@@ -560,13 +653,13 @@ def of_printed(pair: Pair) -> Cause | None:
         pair,
         "MC401",
         site,
-        "the metric is not that of the whole set: sums and counts are not totalled over the ranks, or averages are averaged",
+        "the metric is not the whole set's: sums and counts are not totalled, or averages are averaged",
         "指标不是整个数据集的：各进程的和与计数没有汇总，或对平均值再取平均",
     )
 
 
 def of_once(pair: Pair) -> Cause | None:
-    shapes = c.repeated_lines(pair)
+    shapes = outputs.repeated_lines(pair)
     if shapes:
         site = print_site(pair, shapes[0], 1)
         return cause(pair, "MC503", site, "printed on every rank", "每个进程都会打印")
@@ -574,7 +667,7 @@ def of_once(pair: Pair) -> Cause | None:
 
 
 def of_files(pair: Pair) -> Cause | None:
-    bad = c.bad_files(pair)
+    bad = outputs.bad_files(pair)
     if not bad:
         return None
     event = bad[0]
@@ -584,25 +677,37 @@ def of_files(pair: Pair) -> Cause | None:
         return cause(pair, "MC505", None, "the file is not written any more", "不再写出这个文件")
     text = " ".join(event["differences"])
     if "prefix" in text:
-        return cause(pair, "MC501", site, "the wrapper's state is saved: its keys carry a prefix", "保存的是包装后的模型：键名带有前缀")
+        return cause(
+            pair,
+            "MC501",
+            site,
+            "the wrapper's state is saved: its keys carry a prefix",
+            "保存的是包装后的模型：键名带有前缀",
+        )
     for question, reason in (
-        (c.check_gradients, of_gradients),
-        (c.check_ranks, of_ranks),
-        (c.check_rank_buffers, of_rank_buffers),
-        (c.check_evaluated, of_evaluation),
-        (c.check_printed, of_printed),
-        (c.check_rate, of_rate),
-        (c.check_writers, of_writers),
+        (steps.check_gradients, of_gradients),
+        (ranks.check_ranks, of_ranks),
+        (ranks.check_rank_buffers, of_rank_buffers),
+        (samples.check_evaluated, of_evaluation),
+        (outputs.check_printed, of_printed),
+        (steps.check_rate, of_rate),
+        (outputs.check_writers, of_writers),
     ):
         if question(pair).state == "failed":
             return reason(pair)
     if event["how"] == "tensors":
         return cause(pair, "MC501", site, "the checkpoint holds something else", "检查点内容不同")
-    return cause(pair, "MC402", site, "the rows are not those of the whole set, or in another order", "各行不是整个数据集的结果，或顺序不同")
+    return cause(
+        pair,
+        "MC402",
+        site,
+        "the rows are not those of the whole set, or in another order",
+        "各行不是整个数据集的结果，或顺序不同",
+    )
 
 
 def of_writers(pair: Pair) -> Cause | None:
-    shared = c.shared_writes(pair)
+    shared = outputs.shared_writes(pair)
     if shared:
         path, _, event = shared[0]
         saved = any(e["path"] == path for trace in pair.ranks for e in trace.of("save"))
@@ -612,7 +717,7 @@ def of_writers(pair: Pair) -> Cause | None:
 
 
 def _stamp_site(pair: Pair) -> str | None:
-    twins = c.other_folders(pair)
+    twins = outputs.other_folders(pair)
     if twins is None:
         return None
     return next((e.get("site") for e in pair.ranks[0].of("write") if e["path"] == twins[0]), None)
@@ -620,7 +725,7 @@ def _stamp_site(pair: Pair) -> str | None:
 
 REASONS: dict[str, Callable[[Pair], Cause | None]] = {
     "steps": of_steps,
-    "start": lambda pair: _other_parameters(pair),
+    "start": _other_parameters,
     "loss": of_loss,
     "gradients": of_gradients,
     "rate": of_rate,
@@ -639,103 +744,3 @@ REASONS: dict[str, Callable[[Pair], Cause | None]] = {
     "files": of_files,
     "writers": of_writers,
 }
-
-
-# ---------------------------------------------------------------- runs that did not end
-
-ERRORS: tuple[tuple[str, str, str, str], ...] = (
-    (r"Expected to have finished reduction", "MC304", "a parameter that DDP waits for got no gradient: frozen after wrapping, or unused", "DDP 等待的参数没有梯度：包装之后被冻结，或没有用到"),
-    (r"'DistributedDataParallel' object has no attribute", "MC302", "attributes of the model are reached through .module", "模型的属性要通过 .module 访问"),
-    (r"mark a variable ready only once", "MC307", "a parameter is used twice before one reduction", "同一参数在一次同步中被使用两次"),
-    (r"modified by an inplace operation", "MC303", "buffers are broadcast between two forwards of one backward", "一次反向中的两次前向之间广播了缓冲区"),
-    (r"DistributedDataParallel is not needed", "MC301", "a model without trainable parameters is wrapped", "包装了没有可训练参数的模型"),
-    (r"[Mm]issing key|[Uu]nexpected key|KeyError: '(module|_orig_mod)\.", "MC501", "a checkpoint with a wrapper's prefix", "检查点带有包装前缀"),
-    (r"PytorchStreamReader|failed finding central directory|unexpected EOF|UnpicklingError|corrupt", "MC501", "a checkpoint is read while another rank writes it", "检查点正被另一个进程写入时读取"),
-    (r"FileExistsError", "MC505", "several ranks make the same file or folder", "多个进程创建同一文件或文件夹"),
-    (r"FileNotFoundError", "MC502", "a rank reads a file before it is written, or that it never writes", "进程在文件写出之前读取，或读取了从未写出的文件"),
-    (r"default process group has not been initialized", "MC101", "a collective before the process group is made", "在初始化进程组之前使用了集合通信"),
-    (r"sampler option is mutually exclusive with shuffle", "MC201", "shuffle is left beside the sampler", "使用采样器时仍保留了 shuffle"),
-    (r"invalid device ordinal|Duplicate GPU", "MC102", "ranks do not use a card each", "各进程没有使用各自的显卡"),
-    (r"all_gather|gather.*(size|shape)|op\.preamble\.length|EnforceNotMet|sizes? mismatch", "MC402", "ranks gather tensors of different sizes", "各进程收集的张量大小不同"),
-)
-
-
-def of_error(text: str, site: str | None) -> Cause | None:
-    """What an exception on a rank means."""
-    last = text.strip().splitlines()[-1] if text.strip() else ""
-    for pattern, code, en, zh in ERRORS:
-        if re.search(pattern, last) or re.search(pattern, text[-1500:]):
-            return Cause(code, Text(en, zh), site)
-    return None
-
-
-PEER = re.compile(r"Connection (closed|reset) by peer|Broken pipe|Socket closed|connection reset|Read error|writing? error|peer.*(closed|reset)", re.IGNORECASE)
-
-
-def of_hang(pair: Pair, where: tuple[Where, ...]) -> Cause:
-    """Ranks that wait for ranks which will not come."""
-    waiting = [w for w in where if w.state == "waiting"]
-    gone = [w for w in where if w.state in {"finished", "failed"}]
-    uneven = _uneven(pair)
-    forward = next((w for w in waiting if w.doing in {"_sync_buffers", "DDP forward"}), None)
-    evaluated = forward is not None and not _training_line(pair, forward.site)
-    if forward is not None and evaluated and len({w.site for w in where}) > 1:
-        return Cause(
-            "MC303",
-            Text(
-                "the wrapped model is called on some ranks only, and its buffers are broadcast in forward",
-                "包装后的模型只在部分进程上调用，而前向会广播缓冲区",
-            ),
-            forward.site,
-        )
-    if uneven is not None:
-        return uneven
-    stopped = _left_training(pair, where)
-    if stopped is not None:
-        return Cause(
-            "MC403",
-            Text("some ranks leave the training loop and others do not: agree before anybody stops", "部分进程离开训练循环而其他进程没有：停止之前要先达成一致"),
-            stopped,
-        )
-    unequal = _unequal_batches(pair)
-    if unequal is not None:
-        return Cause("MC201", Text("the ranks have different numbers of batches", "各进程的批次数不同"), unequal)
-    if gone and waiting:
-        return Cause(
-            "MC506",
-            Text("a rank waits in a collective that the others do not reach", "有进程停在其他进程不会执行的集合通信上"),
-            waiting[0].site,
-        )
-    site = waiting[0].site if waiting else None
-    return Cause(
-        "MC506",
-        Text("the ranks wait in different collectives: one of them stands under a condition that not all ranks meet", "各进程停在不同的集合通信上：其中一个处在并非所有进程都满足的条件之下"),
-        site,
-    )
-
-
-def _training_line(pair: Pair, site: str | None) -> bool:
-    return any(site in (pair.shown(s) for s in e.get("backward", [])) for e in pair.ranks[0].of("step")) if site else False
-
-
-def _passes(pair: Pair, rank: int) -> int:
-    return sum(1 for e in pair.ranks[rank].of("pass") if c.key_of(e) in pair.training)
-
-
-def _left_training(pair: Pair, where: tuple[Where, ...]) -> str | None:
-    """The line after the loop at which a rank stands that began fewer epochs than another."""
-    passes = [_passes(pair, rank) for rank in range(pair.world)]
-    if len(set(passes)) < 2:  # noqa: PLR2004
-        return None
-    fewest = passes.index(min(passes))
-    most = passes.index(max(passes))
-    return next((w.site for w in where if w.rank == fewest and w.site), None) or next(
-        (w.site for w in where if w.rank == most), None
-    )
-
-
-def _unequal_batches(pair: Pair) -> str | None:
-    for (key, _), passage in pair.passages.items():
-        if key in pair.training and len({len(b) for b in passage.batches.values()}) > 1:
-            return pair.shown(loader_site(pair, key) or "") or None
-    return None

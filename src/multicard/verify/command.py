@@ -22,16 +22,22 @@ PHASE = {
 @click.argument("original", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("migrated", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("script_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- SCRIPT ARGS]")
-@click.option("--nproc", default=2, show_default=True, type=click.IntRange(1, 64), help="Ranks of the migrated run.")
-@click.option("--steps", default=50, show_default=True, type=click.IntRange(1), help="Steps to compare one by one.")
+@click.option(
+    "--nproc", default=2, show_default=True, type=click.IntRange(1, 64), help="Ranks of the migrated run."
+)
+@click.option(
+    "--steps", default=50, show_default=True, type=click.IntRange(1), help="Steps to compare one by one."
+)
 @click.option("--full", is_flag=True, help="Run both to the end, without shortening epochs.")
 @click.option("--timeout", default=600.0, show_default=True, help="Seconds that each run may take.")
 @click.option("--seed", default=0, show_default=True, help="Shifts every seed that the scripts set.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML report here.")
 @click.option("--format", "form", default="text", show_default=True, type=click.Choice(["text", "json"]))
-@click.option("--lang", type=click.Choice(["zh", "en"]), help="Language of the messages; default from the locale.")
+@click.option(
+    "--lang", type=click.Choice(["zh", "en"]), help="Language of the messages; default from the locale."
+)
 @click.pass_context
-def verify(  # noqa: PLR0913 - one parameter for each option
+def verify(
     context: click.Context,
     original: Path,
     migrated: Path,
@@ -47,8 +53,8 @@ def verify(  # noqa: PLR0913 - one parameter for each option
 ) -> None:
     """Prove by running that MIGRATED on many ranks trains like ORIGINAL on one.
 
-    Both run on CPUs, in copies of their folders, on the same weights, samples and random numbers; losses, gradients,
-    weights, printed numbers and files are compared. Nothing of yours is changed.
+    Both run on CPUs, in copies of their folders, on the same weights, samples and random numbers; losses,
+    gradients, weights, printed numbers and files are compared. Nothing of yours is changed.
     """
     language = lang or language_of_the_locale()
     options = Options(

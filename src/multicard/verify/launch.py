@@ -1,8 +1,8 @@
 """Starts the processes of a run, watches them, and leaves none behind.
 
-torchrun would do the starting; but when a rank dies it shows its own traceback first, when ranks wait for each other
-it waits with them, and neither helps to find the line.  So the ranks are started here, each with the environment that
-torchrun gives, in a session of its own.
+torchrun would do the starting; but when a rank dies it shows its own traceback first, when ranks wait for
+each other it waits with them, and neither helps to find the line. So the ranks are started here, each with
+the environment that torchrun gives, in a session of its own.
 """
 
 import contextlib
@@ -26,6 +26,7 @@ SILENT = 45.0  # the same where no rank is known to be in a collective
 IDLE = 0.03  # share of a CPU that a waiting process may use
 GRACE = 4.0  # how long the other ranks have to end by themselves when one has failed
 POLL = 0.1
+LOOK = 0.5
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,14 @@ class Outcome:
 
 @dataclass
 class Rank:
+    """One process of a run, and what is known of it."""
+
     plan: Plan
     process: subprocess.Popen[bytes]
     moved: float
     events: int = -1
+    looked: float = 0.0
     cpu: float = 0.0
-    busy: float = 0.0
     status: dict[str, Any] = field(default_factory=dict)
     ended_at: float | None = None
 
@@ -87,7 +90,15 @@ def environment(plan: Plan, run: str, plan_path: Path, working: Path) -> dict[st
     env.setdefault("MPLBACKEND", "Agg")
     env["WANDB_MODE"] = "offline"
     env.pop("PYTHONSAFEPATH", None)
-    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK")
+    names = (
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "GROUP_RANK",
+    )
     for name in names:
         env.pop(name, None)
     if plan.role == "migrated":
@@ -120,7 +131,7 @@ def start(plan: Plan, run: str, working: Path) -> Rank:
     plan_path = folder / "plan.json"
     plan.write(plan_path)
     with (folder / "out.txt").open("wb") as out, (folder / "err.txt").open("wb") as err:
-        process = subprocess.Popen(  # noqa: S603
+        process = subprocess.Popen(
             [sys.executable, "-c", BOOT],
             cwd=working,
             env=environment(plan, run, plan_path, working),
@@ -145,7 +156,9 @@ def run(plans: list[Plan], working: Path, timeout: float, progress: Progress) ->
             standings = tuple(standing(rank) for rank in ranks)
         finally:
             end(ranks, name)
-    return Outcome(ended, standings, time.monotonic() - begun, tuple(rank.process.returncode for rank in ranks))
+    return Outcome(
+        ended, standings, time.monotonic() - begun, tuple(rank.process.returncode for rank in ranks)
+    )
 
 
 def watch(ranks: list[Rank], begun: float, timeout: float, progress: Progress) -> str:
@@ -175,12 +188,14 @@ def look(rank: Rank, now: float) -> None:
         return
     with contextlib.suppress(OSError, ValueError):
         rank.status = json.loads((Path(rank.plan.folder) / "status.json").read_text())
-    cpu = cpu_of(rank.process.pid)
     if rank.status.get("events", -1) != rank.events:
-        rank.events, rank.moved, rank.cpu = rank.status.get("events", -1), now, cpu
-    elif cpu - rank.cpu > IDLE * max(now - rank.moved, 1.0):
-        # it works, without telling of anything
-        rank.moved, rank.cpu = now, cpu
+        rank.events, rank.moved = rank.status.get("events", -1), now
+    elif now - rank.looked > LOOK:
+        cpu, busy = work_of(rank.process.pid)
+        # it works, or would if it were given a CPU, without telling of anything
+        if busy or cpu - rank.cpu > IDLE * (now - rank.looked):
+            rank.moved = now
+        rank.cpu, rank.looked = cpu, now
 
 
 def stuck(ranks: list[Rank], now: float) -> bool:
@@ -208,17 +223,20 @@ def standing(rank: Rank) -> Standing:
     return Standing(rank.plan.rank, "failed" if rank.process.returncode else "finished", "", frames)
 
 
-def cpu_of(session: int) -> float:
-    """Seconds of CPU that the processes of a session have used; 0 where the system does not tell."""
-    proc = Path("/proc")
-    if not proc.is_dir():
-        return 0.0
-    total = 0.0
+def work_of(session: int) -> tuple[float, bool]:
+    """CPU seconds that the processes of a session have used, and whether one waits for a CPU or a disk.
+
+    On a crowded machine the second says more than the first. Nothing, where the system does not tell.
+    """
+    total, busy = 0.0, False
+    if not Path("/proc").is_dir():
+        return total, busy
     for pid in members(session):
         with contextlib.suppress(OSError, IndexError, ValueError):
-            fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return total
+            busy = busy or fields[0] in {"R", "D"}
+    return total, busy
 
 
 def members(session: int) -> Iterator[int]:
@@ -282,4 +300,7 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def ranks_of(plan: Plan, world_size: int, folder: Path) -> list[Plan]:
-    return [replace(plan, rank=rank, world_size=world_size, folder=str(folder / f"rank{rank}")) for rank in range(world_size)]
+    return [
+        replace(plan, rank=rank, world_size=world_size, folder=str(folder / f"rank{rank}"))
+        for rank in range(world_size)
+    ]

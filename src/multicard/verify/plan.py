@@ -1,7 +1,7 @@
 """What a launched process is told: which run it is, where to write, how far to go.
 
-The launcher and the probe live in different processes, and the probe imports torch while the launcher must not.
-So they share this file and nothing else.
+The launcher and the probe live in different processes, and the probe imports torch while the launcher must
+not. So they share this file and nothing else.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Numbers in lines: what two runs print is the same when lines of one shape carry the same numbers.
 
-Where the shapes agree the numbers are compared one by one, as exactly as they were printed.  A last digit may fall on
-either side of a rounding once in a while, never regularly.
+Where the shapes agree the numbers are compared one by one, as exactly as they were printed. A last digit
+may fall on either side of a rounding once in a while, never regularly.
 """
 
 import math
@@ -10,16 +10,27 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?)|\b(?:nan|inf)\b")
+NUMBER = re.compile(
+    r"(?<![\w.])[-+]?(?:\d+(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?)|\b(?:nan|inf)\b"
+)
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # a number before one of these is a duration or a speed, a number after one of those too
-UNIT = re.compile(r"\s*(?:s|sec|secs|seconds?|ms|us|mins?|minutes?|hours?|h|m|it/s|s/it|samples/s(?:ec)?|img/s|fps|秒|分钟?|小时|毫秒|MB|GB|KB|MiB|GiB)(?![a-zA-Z_])")
-NAME = re.compile(r"(?:time|elapsed|eta|took|takes|cost|duration|speed|throughput|ms/batch|s/batch|pid|port|memory|mem|date|时间|用时|耗时|速度|总耗时|剩余)[^\d]{0,12}$", re.IGNORECASE)
-MOMENT = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?|\d{8}[-_]\d{4,}(?:[-_]\d+)?")
+UNIT = re.compile(
+    r"\s*(?:s|sec|secs|seconds?|ms|us|mins?|minutes?|hours?|h|m|it/s|s/it|samples/s(?:ec)?|img/s|fps|秒|分钟?|小时|毫秒|MB|GB|KB|MiB|GiB)(?![a-zA-Z_])"
+)
+NAME = re.compile(
+    r"(?:time|elapsed|eta|took|takes|cost|duration|speed|throughput|ms/batch|s/batch|pid|port|memory|mem|date|时间|用时|耗时|速度|总耗时|剩余)[^\d]{0,12}$",
+    re.IGNORECASE,
+)
+MOMENT = re.compile(
+    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?|\d{8}[-_]\d{4,}(?:[-_]\d+)?"
+)
 
 
 @dataclass(frozen=True)
 class Number:
+    """A number as it was printed."""
+
     text: str
     value: float
     unit: float  # one step in the last place printed; 0 for whole numbers
@@ -27,6 +38,8 @@ class Number:
 
 @dataclass(frozen=True)
 class Line:
+    """A line without its numbers, and the numbers."""
+
     shape: str
     numbers: tuple[Number, ...]
 
@@ -75,6 +88,8 @@ def one_digit_off(a: Number, b: Number) -> bool:
 
 @dataclass(frozen=True)
 class Difference:
+    """One number that is not the same in both lines."""
+
     shape: str
     own: str
     other: str
@@ -117,8 +132,11 @@ def compare(own: Sequence[str], other: Sequence[str]) -> Comparison:
     return Comparison(counted, lines, tuple(differences), tuple(missing), tuple(extra))
 
 
-def _column(shape: str, column: int, pairs: list[tuple[tuple[Line, str], tuple[Line, str]]]) -> list[Difference]:
-    off, wrong = [], []
+def _column(
+    shape: str, column: int, pairs: list[tuple[tuple[Line, str], tuple[Line, str]]]
+) -> list[Difference]:
+    off: list[Difference] = []
+    wrong: list[Difference] = []
     for i, ((a, text), (b, other)) in enumerate(pairs):
         x, y = a.numbers[column], b.numbers[column]
         if near(x, y):

@@ -1,7 +1,7 @@
 """Both runs, from the first process to the verdict.
 
-The migrated script runs first, since the original is fed what its ranks dealt.  A run that hangs is reported at once;
-the original is then not needed to know that something is wrong.
+The migrated script runs first, since the original is fed what its ranks dealt. A run that hangs is reported
+at once; the original is then not needed to know that something is wrong.
 """
 
 import re
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from multicard.messages import Text
-from multicard.verify import causes, compare, trial
-from multicard.verify.compare import Pair, Trace
+from multicard.verify import causes, endings, trial
+from multicard.verify.checks import compare, ranks, steps
+from multicard.verify.evidence import Event, Pair, Trace
 from multicard.verify.trial import Options, Run
 from multicard.verify.verdict import Check, Curve, Verdict, Where
 
@@ -48,12 +49,16 @@ def _attempt(options: Options, folder: Path, progress: Progress, *, cuda: bool) 
         return None
     if migrated.outcome.ended == "hung":
         return _hung(options, migrated)
-    original = trial.run("original", options, folder, lambda s, t: progress("original", s, t), migrated, cuda=cuda)
+    original = trial.run(
+        "original", options, folder, lambda s, t: progress("original", s, t), migrated, cuda=cuda
+    )
     if not cuda and _refused(original):
         return None
     if original.outcome.ended != "finished":
         (folder / "alone").mkdir()
-        alone = trial.run("original", options, folder / "alone", lambda s, t: progress("original", s, t), cuda=cuda)
+        alone = trial.run(
+            "original", options, folder / "alone", lambda s, t: progress("original", s, t), cuda=cuda
+        )
         return _incomparable(options, original, alone, migrated)
     return _compared(options, original, migrated)
 
@@ -70,9 +75,15 @@ def _refused(run: Run) -> bool:
 def pair_of(original: Run | None, migrated: Run) -> Pair:
     traces = tuple(
         Trace(tuple(events), lines, complaint)
-        for events, lines, complaint in zip(migrated.traces, migrated.printed, migrated.complained, strict=True)
+        for events, lines, complaint in zip(
+            migrated.traces, migrated.printed, migrated.complained, strict=True
+        )
     )
-    own = Trace(()) if original is None else Trace(tuple(original.traces[0]), original.printed[0], original.complained[0])
+    own = (
+        Trace(())
+        if original is None
+        else Trace(tuple(original.traces[0]), original.printed[0], original.complained[0])
+    )
     return Pair(own, traces, migrated.place.shown)
 
 
@@ -83,12 +94,16 @@ def failures(run: Run) -> list[Failure]:
         for event in events:
             if event["kind"] == "error":
                 text = run.place.shown_text(event["text"])
-                found.append(Failure(rank, text, event["site"] and run.place.shown(event["site"]), event["t"]))
+                found.append(
+                    Failure(rank, text, event["site"] and run.place.shown(event["site"]), event["t"])
+                )
     for rank, code in enumerate(run.outcome.codes):
         if code not in (0, -9, None) and not any(failure.rank == rank for failure in found):
             tail = run.place.shown_text("\n".join(run.complained[rank].splitlines()[-12:]))
             found.append(Failure(rank, tail or f"exit code {code}", _standing_site(run, rank), 1e9))
-    return sorted(found, key=lambda failure: (bool(causes.PEER.search(failure.text.strip()[-400:])), failure.t))
+    return sorted(
+        found, key=lambda failure: (bool(endings.PEER.search(failure.text.strip()[-400:])), failure.t)
+    )
 
 
 def _standing_site(run: Run, rank: int) -> str | None:
@@ -132,9 +147,22 @@ def source_of(site: str | None) -> str:
         return ""
 
 
-def _verdict(options: Options, ended: str, checks: list[Check], original: Run | None, migrated: Run, **more: object) -> Verdict:
-    replaced = dict.fromkeys(e["what"] for run in (original, migrated) if run for trace in run.traces for e in trace if e["kind"] == "replaced")
-    cut = any(e["kind"] == "enough" or (e["kind"] == "passed" and e["how"] == "cut") for t in migrated.traces for e in t)
+def _verdict(
+    options: Options, ended: str, checks: list[Check], original: Run | None, migrated: Run, **more: object
+) -> Verdict:
+    replaced = dict.fromkeys(
+        e["what"]
+        for run in (original, migrated)
+        if run
+        for trace in run.traces
+        for e in trace
+        if e["kind"] == "replaced"
+    )
+    cut = any(
+        e["kind"] == "enough" or (e["kind"] == "passed" and e["how"] == "cut")
+        for t in migrated.traces
+        for e in t
+    )
     return Verdict(
         original=str(options.original),
         migrated=str(options.migrated),
@@ -151,7 +179,7 @@ def _verdict(options: Options, ended: str, checks: list[Check], original: Run | 
 def _hung(options: Options, migrated: Run) -> Verdict:
     places = where(migrated)
     pair = pair_of(None, migrated)
-    cause = causes.of_hang(pair, places)
+    cause = endings.of_hang(pair, places)
     doing = sorted({w.doing for w in places if w.state == "waiting" and w.doing})
     check = Check(
         "end",
@@ -160,8 +188,10 @@ def _hung(options: Options, migrated: Run) -> Verdict:
         Text(f"the ranks wait for each other in {', '.join(doing)}", f"各进程互相等待：{', '.join(doing)}"),
         cause,
     )
-    between = [c for c in (compare.check_ranks(pair), compare.check_rank_buffers(pair)) if c.state == "failed"]
-    return _verdict(options, "hung", [check, *causes.explained(pair, between)], None, migrated, steps=0, where=places)
+    between = [c for c in (ranks.check_ranks(pair), ranks.check_rank_buffers(pair)) if c.state == "failed"]
+    return _verdict(
+        options, "hung", [check, *causes.explained(pair, between)], None, migrated, steps=0, where=places
+    )
 
 
 def _incomparable(options: Options, original: Run, alone: Run, migrated: Run) -> Verdict:
@@ -187,7 +217,9 @@ def _incomparable(options: Options, original: Run, alone: Run, migrated: Run) ->
         original,
         migrated,
         steps=0,
-        traceback=found[0].text if found else run.place.shown_text("\n".join(run.complained[0].splitlines()[-20:])),
+        traceback=found[0].text
+        if found
+        else run.place.shown_text("\n".join(run.complained[0].splitlines()[-20:])),
     )
 
 
@@ -201,14 +233,20 @@ def _broken(options: Options, original: Run | None, migrated: Run) -> Verdict:
         checks = [Check("end", TITLE_END, "failed", text)]
     else:
         first = found[0] if found else None
-        only_peers = first is not None and bool(causes.PEER.search(first.text.strip()[-400:]))
+        only_peers = first is not None and bool(endings.PEER.search(first.text.strip()[-400:]))
         cause = None
         if first is not None:
-            cause = causes.of_hang(pair, _at_peers(places)) if only_peers else causes.of_error(first.text, first.site)
+            cause = (
+                endings.of_hang(pair, _at_peers(places))
+                if only_peers
+                else endings.of_error(first.text, first.site)
+            )
         detail = _last_line(first)
         checks = [Check("end", TITLE_END, "failed", Text(*detail), cause)]
     if original is not None:
-        others = [check for check in compare.compare(pair) if check.name not in {"steps", "files", "evaluated", "printed"}]
+        others = [
+            check for check in compare(pair) if check.name not in {"steps", "files", "evaluated", "printed"}
+        ]
         checks += causes.explained(pair, others)
     return _verdict(
         options,
@@ -216,7 +254,7 @@ def _broken(options: Options, original: Run | None, migrated: Run) -> Verdict:
         checks,
         original,
         migrated,
-        steps=compare.compared_steps(pair),
+        steps=steps.compared_steps(pair),
         where=places,
         traceback=found[0].text if found else "",
         curves=curves(pair),
@@ -225,7 +263,10 @@ def _broken(options: Options, original: Run | None, migrated: Run) -> Verdict:
 
 def _at_peers(places: tuple[Where, ...]) -> tuple[Where, ...]:
     """A rank whose peer went away was waiting for it."""
-    return tuple(Where(w.rank, "waiting" if w.state == "failed" else w.state, w.doing, w.site, w.source, w.chain) for w in places)
+    return tuple(
+        Where(w.rank, "waiting" if w.state == "failed" else w.state, w.doing, w.site, w.source, w.chain)
+        for w in places
+    )
 
 
 def _last_line(failure: Failure | None) -> tuple[str, str]:
@@ -240,9 +281,15 @@ def _compared(options: Options, original: Run, migrated: Run) -> Verdict:
         return _broken(options, original, migrated)
     pair = pair_of(original, migrated)
     end = Check("end", TITLE_END, "held", Text("with exit code 0", "退出码为 0"))
-    checks = [end, *causes.explained(pair, compare.compare(pair))]
+    checks = [end, *causes.explained(pair, compare(pair))]
     return _verdict(
-        options, "compared", checks, original, migrated, steps=compare.compared_steps(pair), curves=curves(pair)
+        options,
+        "compared",
+        checks,
+        original,
+        migrated,
+        steps=steps.compared_steps(pair),
+        curves=curves(pair),
     )
 
 
@@ -255,7 +302,7 @@ def curves(pair: Pair) -> tuple[Curve, ...]:
     other_norm: list[float | None] = []
     theirs = pair.steps(0)
     for key in keys:
-        found = compare.losses(pair, key)
+        found = steps.losses(pair, key)
         own_loss.append(found[0] if found else None)
         other_loss.append(found[1] if found else None)
         own_norm.append(_norm(pair.own_steps[key]))
@@ -266,10 +313,8 @@ def curves(pair: Pair) -> tuple[Curve, ...]:
     )
 
 
-def _norm(event: compare.Event) -> float | None:
+def _norm(event: Event) -> float | None:
     gradients = event.get("gradients")
     if gradients is None:
         return None
     return float(sum(g[1] ** 2 for g in gradients if g is not None) ** 0.5)
-
-

@@ -1,7 +1,7 @@
 """Copies of the user's folders in which both scripts run, so that nothing of the user's is changed.
 
-Code is copied; everything else is a link until somebody writes to it.  Data of any size costs nothing then, and a
-script that overwrites its old checkpoint, or appends to a log, does so in its copy.
+Code is copied; everything else is a link until somebody writes to it. Data of any size costs nothing then,
+and a script that overwrites its old checkpoint, or appends to a log, does so in its copy.
 """
 
 import contextlib
@@ -12,7 +12,16 @@ from pathlib import Path
 
 CODE = {".py", ".pyi", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt"}
 SMALL = 1 << 20
-LEFT_OUT = {".git", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+LEFT_OUT = {
+    ".git",
+    "__pycache__",
+    ".venv",
+    "venv",
+    "node_modules",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+}
 
 
 def lay_out(source: Path, copy: Path, *, down_to: Path | None = None) -> None:
@@ -62,8 +71,8 @@ def link(path: Path, target: Path) -> None:
 def make_own(path: str, scratch: str, *, keep: bool) -> None:
     """Before something is written to `path`: no link may stand between it and the scratch folder.
 
-    A linked folder on the way becomes a folder of links; a linked file becomes a copy if what it holds is to be kept,
-    and is unlinked otherwise.
+    A linked folder on the way becomes a folder of links; a linked file becomes a copy if what it holds is to be
+    kept, and is unlinked otherwise.
     """
     path = os.path.abspath(path)
     if not path.startswith(scratch + os.sep):

@@ -30,7 +30,6 @@ DOING = {
     "backward": Text("backward, where DDP averages gradients", "backward（DDP 平均梯度）"),
     "BatchNorm": Text("BatchNorm over all ranks", "跨进程 BatchNorm"),
 }
-SKIPPED_AFTER = 0
 
 
 def doing(name: str, language: Language) -> str:
@@ -38,15 +37,19 @@ def doing(name: str, language: Language) -> str:
     return known.to(language) if known else name
 
 
-def headline(verdict: Verdict, language: Language) -> Text:
+def headline(verdict: Verdict) -> Text:
     n = verdict.nproc
     match verdict.ended, verdict.exit_code:
         case "hung", _:
             return Text("HANGS: the ranks wait for each other", "挂起：各进程互相等待")
         case "failed", _:
-            return Text("FAILS: the migrated script does not run to its end", "失败：迁移后的脚本没有运行到结束")
+            return Text(
+                "FAILS: the migrated script does not run to its end", "失败：迁移后的脚本没有运行到结束"
+            )
         case "timeout", _:
-            return Text("TOO SLOW: the migrated script did not end in time", "超时：迁移后的脚本没有在规定时间内结束")
+            return Text(
+                "TOO SLOW: the migrated script did not end in time", "超时：迁移后的脚本没有在规定时间内结束"
+            )
         case "incomparable", _:
             return Text("NOT COMPARED: ", "无法比较：")
         case _, 0:
@@ -55,7 +58,9 @@ def headline(verdict: Verdict, language: Language) -> Text:
                 f"一致：{n} 个进程与单卡训练相同，逐步比较了 {verdict.steps} 步",
             )
         case _:
-            return Text(f"DIFFERS: {len(verdict.failed)} checks failed", f"不一致：{len(verdict.failed)} 项检查未通过")
+            return Text(
+                f"DIFFERS: {len(verdict.failed)} checks failed", f"不一致：{len(verdict.failed)} 项检查未通过"
+            )
 
 
 def notes(verdict: Verdict, language: Language) -> list[str]:
@@ -70,7 +75,9 @@ def notes(verdict: Verdict, language: Language) -> list[str]:
         shown = ", ".join(verdict.replaced[:8])
         found.append(Text(f"replaced on the CPU: {shown}", f"在 CPU 上替换了：{shown}"))
     if verdict.shortened:
-        found.append(Text("epochs were shortened; --full runs to the end", "训练轮次被缩短；--full 可完整运行"))
+        found.append(
+            Text("epochs were shortened; --full runs to the end", "训练轮次被缩短；--full 可完整运行")
+        )
     return [text.to(language) for text in found]
 
 
@@ -86,7 +93,7 @@ def rank_line(place: Where, language: Language) -> str:
 def show(verdict: Verdict, language: Language, console: Console) -> None:
     colour = {0: "green", 1: "red", 2: "yellow"}[verdict.exit_code]
     console.print()
-    console.print(f"[bold {colour}]{escape(headline(verdict, language).to(language))}[/]")
+    console.print(f"[bold {colour}]{escape(headline(verdict).to(language))}[/]")
     if verdict.ended == "incomparable":
         console.print(escape(verdict.checks[0].detail.to(language)))
     if verdict.where and verdict.ended in {"hung", "failed", "timeout"}:
@@ -127,7 +134,7 @@ def as_data(verdict: Verdict, language: Language) -> dict[str, Any]:
     """The verdict as plain data, texts in one language."""
     data = asdict(verdict)
     data["exit_code"] = verdict.exit_code
-    data["headline"] = headline(verdict, language).to(language)
+    data["headline"] = headline(verdict).to(language)
     data["checks"] = [
         {
             "name": check.name,

@@ -76,7 +76,7 @@ class Place:
 
 
 def settle(script: Path, working: Path, root: Path) -> Place:
-    """Copies of the working directory and of the script's folder, in which their paths stay what they are to each other."""
+    """Copies of the working directory and of the script's folder, as near to each other as they are."""
     folder = script.parent
     here = root / "tree"
     if folder == working or working in folder.parents:
@@ -106,9 +106,19 @@ def workshop() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def run(role: Literal["original", "migrated"], options: Options, folder: Path, progress: launch.Progress, recorded: Run | None = None, *, cuda: bool = False) -> Run:
+def run(
+    role: Literal["original", "migrated"],
+    options: Options,
+    folder: Path,
+    progress: launch.Progress,
+    recorded: Run | None = None,
+    *,
+    cuda: bool = False,
+) -> Run:
     home = folder / role
-    place = settle(options.migrated if role == "migrated" else options.original, options.working, home / "scratch")
+    place = settle(
+        options.migrated if role == "migrated" else options.original, options.working, home / "scratch"
+    )
     world = options.nproc if role == "migrated" else 1
     meeting = folder / "meeting"
     if role == "migrated":
@@ -128,7 +138,9 @@ def run(role: Literal["original", "migrated"], options: Options, folder: Path, p
         steps=options.steps,
         full=options.full,
         seconds=options.timeout * 0.4,
-        recorded=tuple(str(folder / "migrated" / f"rank{r}" / "trace.jsonl") for r in range(options.nproc)) if recorded else (),
+        recorded=tuple(str(folder / "migrated" / f"rank{r}" / "trace.jsonl") for r in range(options.nproc))
+        if recorded
+        else (),
         cuda=cuda,
     )
     plans = launch.ranks_of(plan, world, home)
@@ -147,13 +159,8 @@ def read_trace(path: Path) -> Events:
     """What was recorded; the last line may be cut off where the process was ended."""
     if not path.exists():
         return []
-    events = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            events.append(json.loads(line))
-        except ValueError:
-            break
-    return events
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines if line.endswith("}")]
 
 
 def text_of(path: Path) -> str:

@@ -24,7 +24,8 @@ class Cause:
 class Check:
     """One thing that was compared.
 
-    `told` has held, with something the reader should know; `skipped` could not be compared, for the reason given.
+    `told` has held, with something the reader should know; `skipped` could not be compared, for the reason
+    given.
     """
 
     name: str
@@ -32,6 +33,10 @@ class Check:
     state: State
     detail: Text
     cause: Cause | None = None
+
+
+def check(name: str, title: Text, state: State, en: str, zh: str) -> Check:
+    return Check(name, title, state, Text(en, zh))
 
 
 @dataclass(frozen=True)

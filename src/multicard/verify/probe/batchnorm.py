@@ -1,9 +1,10 @@
 """BatchNorm over the batch of all ranks, on any device.
 
-One card normalises over its whole batch, N cards each over their share: a difference that every correct migration has,
-and that would hide all others.  SyncBatchNorm removes it and refuses CPUs; here it is done with a differentiable
-all-reduce.  What stays as in the real run: each rank's running statistics are its own until somebody synchronises them.
-So ranks other than 0 move theirs by a millionth, too little to change a result and enough to be seen.
+One card normalises over its whole batch, N cards each over their share: a difference that every correct
+migration has, and that would hide all others. SyncBatchNorm removes it and refuses CPUs; here it is done
+with a differentiable all-reduce. What stays as in the real run: each rank's running statistics are its own
+until somebody synchronises them. So ranks other than 0 move theirs by a millionth, too little to change a
+result and enough to be seen.
 """
 
 from typing import Any
@@ -30,7 +31,7 @@ class Total(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         total = gradient.clone()
         record = recording.record()
         record.waiting = "BatchNorm"
@@ -40,7 +41,7 @@ class Total(torch.autograd.Function):
 
 
 def open_group() -> None:
-    """Called by all ranks when the process group is there: our own, so that the script's is never disturbed."""
+    """Open a group of our own, on all ranks, so that the script's is never disturbed."""
     if dist.get_world_size() > 1:
         GROUP[:] = [dist.new_group(backend="gloo")]
 
@@ -59,7 +60,9 @@ def normalise(
     wide = x.double()
     count = torch.full((1,), float(x.numel() // channels), dtype=torch.float64)
     recording.record().waiting = "BatchNorm"
-    sums = Total.apply(torch.cat([wide.sum(dims), (wide * wide).sum(dims), count]))
+    sums: Tensor = Total.apply(  # type: ignore[no-untyped-call]
+        torch.cat([wide.sum(dims), (wide * wide).sum(dims), count])
+    )
     recording.record().waiting = None
     recording.record().events += 1
     n = sums[-1].detach()

@@ -1,7 +1,8 @@
 """Starts a user's script as plain python would, watched.
 
-`python -c "from multicard.verify.probe.boot import main; main()"` with the plan in the environment.  The script gets
-its own `__main__`, `sys.argv`, `sys.path[0]` and `__file__`, and its tracebacks show none of this.
+`python -c "from multicard.verify.probe.boot import main; main()"` with the plan in the environment. The
+script gets its own `__main__`, `sys.argv`, `sys.path[0]` and `__file__`, and its tracebacks show none of
+this.
 """
 
 import atexit
@@ -25,7 +26,16 @@ def die_with_the_launcher() -> None:
 
 
 def install(plan: Plan) -> None:
-    from multicard.verify.probe import batchnorm, groups, loaders, modules, outputs, randomness, shim, training
+    from multicard.verify.probe import (
+        batchnorm,
+        groups,
+        loaders,
+        modules,
+        outputs,
+        randomness,
+        shim,
+        training,
+    )
 
     shim.install(plan)
     loaders.install(plan)
@@ -66,7 +76,14 @@ def main() -> None:
         raise
     except BaseException as error:  # noqa: BLE001
         text = outputs.error_text(error)
-        record.write("error", text=text, type=type(error).__name__, message=str(error)[:2000], site=innermost(error), waiting=record.waiting)
+        record.write(
+            "error",
+            text=text,
+            type=type(error).__name__,
+            message=str(error)[:2000],
+            site=innermost(error),
+            waiting=record.waiting,
+        )
         sys.stderr.write(text)
         sys.exit(1)
     record.write("finished")
@@ -90,7 +107,12 @@ def leave() -> None:
 def ended(code: object) -> None:
     from multicard.verify.probe import record as recording
 
-    recording.record().write("left", code=code if isinstance(code, int) else 0 if code is None else 1, message=str(code), site=recording.site())
+    recording.record().write(
+        "left",
+        code=code if isinstance(code, int) else 0 if code is None else 1,
+        message=str(code),
+        site=recording.site(),
+    )
 
 
 def innermost(error: BaseException) -> str | None:

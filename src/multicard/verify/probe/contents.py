@@ -1,12 +1,13 @@
 """The files that both runs wrote, compared by what is in them.
 
-Runs at the very end of the original's process: torch is there, the classes that a pickled model needs are there, and
-starting another interpreter would cost seconds.
+Runs at the very end of the original's process: torch is there, the classes that a pickled model needs are
+there, and starting another interpreter would cost seconds.
 """
 
 import csv
 import io
 import json
+import math
 import os
 import pickle
 import re
@@ -103,7 +104,9 @@ def compare_all() -> None:
         how = "missing" if other_path is None else "extra" if own is None else "compared"
         if own is not None and other_path is not None:
             how, differences = compare(own, other_path)
-        record.write("file", name=name, how=how, differences=differences[:20], count=len(differences), path=other_path)
+        record.write(
+            "file", name=name, how=how, differences=differences[:20], count=len(differences), path=other_path
+        )
 
 
 def _own_trace() -> list[dict[str, Any]]:
@@ -125,7 +128,16 @@ def compare(own: str, other: str) -> tuple[str, list[str]]:
             return "tensors", list(differing(a, b, ""))
         if suffix in TEXT and max(os.path.getsize(own), os.path.getsize(other)) < LARGE:
             return "text", text_differences(own, other, suffix)
-    except (OSError, ValueError, RuntimeError, EOFError, AttributeError, TypeError, KeyError, pickle.UnpicklingError) as error:
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+        EOFError,
+        AttributeError,
+        TypeError,
+        KeyError,
+        pickle.UnpicklingError,
+    ) as error:
         return "unreadable", [f"{type(error).__name__}: {str(error)[:200]}"]
     return "present", [] if os.path.getsize(other) else ["empty"]
 
@@ -160,7 +172,7 @@ def differing(a: Any, b: Any, at: str) -> Iterator[str]:
         a, b = vars(a), vars(b)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         yield from _differing_tensors(a, b, at)
-    elif hasattr(a, "dtype") and hasattr(b, "dtype") and getattr(a, "dtype", None) != object:
+    elif hasattr(a, "dtype") and hasattr(b, "dtype") and "object" not in str(a.dtype):
         yield from _differing_tensors(torch.as_tensor(a), torch.as_tensor(b), at)
     elif isinstance(a, dict) and isinstance(b, dict):
         yield from _differing_keys(a, b, at)
@@ -181,11 +193,14 @@ def differing(a: Any, b: Any, at: str) -> Iterator[str]:
 
 def _moment(at: str) -> bool:
     """Entries that no two runs share."""
-    return any(word in at.lower() for word in ("time", "date", "elapsed", "duration", "seconds", "speed", "rng_state"))
+    return any(
+        word in at.lower()
+        for word in ("time", "date", "elapsed", "duration", "seconds", "speed", "rng_state")
+    )
 
 
 def _near(a: float, b: float) -> bool:
-    return a == b or (a != a and b != b) or abs(a - b) <= 3e-5 * max(abs(a), abs(b)) + 1e-9
+    return a == b or (math.isnan(a) and math.isnan(b)) or abs(a - b) <= 3e-5 * max(abs(a), abs(b)) + 1e-9
 
 
 def _differing_keys(a: dict[Any, Any], b: dict[Any, Any], at: str) -> Iterator[str]:
@@ -202,9 +217,9 @@ def _differing_keys(a: dict[Any, Any], b: dict[Any, Any], at: str) -> Iterator[s
     for key in b:
         if key not in a:
             yield f"{at}.{key}: only in the migrated run".lstrip(".")
-    for key in a:
+    for key, value in a.items():
         if key in b:
-            yield from differing(a[key], b[key], f"{at}.{key}".lstrip("."))
+            yield from differing(value, b[key], f"{at}.{key}".lstrip("."))
 
 
 def _differing_tensors(a: Tensor, b: Tensor, at: str) -> Iterator[str]:
@@ -219,5 +234,3 @@ def _differing_tensors(a: Tensor, b: Tensor, at: str) -> Iterator[str]:
     # the optimizer's second moments are squares of gradients: twice their error
     if difference > 2e-3 * scale + 1e-7:
         yield f"{at}: differs by {difference:.3g}, the largest is {scale:.3g}"
-
-

@@ -1,9 +1,9 @@
 """The process group, on gloo whatever the script asks for, and every collective with the line that called it.
 
-A hang is two ranks in two different collectives.  To name them, each is written down on its way in and out.
+A hang is two ranks in two different collectives. To name them, each is written down on its way in and out.
 """
 
-import datetime
+import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,12 +71,15 @@ def _init(plan: Plan) -> Callable[[Function], Function]:
             record = recording.record()
             record.write("init", site=recording.site(), backend=str(backend))
             asked_for_one = keywords.get("world_size") == 1 or plan.world_size == 1
-            timeout = keywords.get("timeout") or datetime.timedelta(hours=2)
+            timeout = keywords.get("timeout") or dt.timedelta(hours=2)
             record.waiting = "init_process_group"
             if asked_for_one:
-                result = original("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
+                store = dist.HashStore()  # type: ignore[attr-defined]
+                result = original("gloo", store=store, rank=0, world_size=1, timeout=timeout)
             else:
-                store = dist.FileStore(str(Path(plan.meeting) / "store"), plan.world_size)
+                store = dist.FileStore(  # type: ignore[attr-defined]
+                    str(Path(plan.meeting) / "store"), plan.world_size
+                )
                 result = original(
                     "gloo", store=store, rank=plan.rank, world_size=plan.world_size, timeout=timeout
                 )

@@ -1,8 +1,9 @@
 """Which samples each loader deals, recorded in the migrated run and dealt again in the original.
 
-Two runs can only be compared on the same batches.  The ranks deal theirs as the migrated script says; the original is
-then fed what all ranks together had, batch by batch, so that its own order, its batch size and the number of ranks do
-not matter.  Whether the dealing was right is judged from the record, not hidden by it.
+Two runs can only be compared on the same batches. The ranks deal theirs as the migrated script says; the
+original is then fed what all ranks together had, batch by batch, so that its own order, its batch size and
+the number of ranks do not matter. Whether the dealing was right is judged from the record, not hidden by
+it.
 """
 
 import math
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.utils.data as data
+from torch.utils import data
 from torch.utils.data._utils import fetch
 
 from multicard.verify.plan import Plan
@@ -175,7 +176,9 @@ def made(loader: Any) -> None:
         sampler_length=None if iterable else length(loader.sampler),
         shuffles=_shuffles(loader),
         replacement=_replaces(loader),
-        length=None if iterable else length(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler),
+        length=None
+        if iterable
+        else length(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler),
         workers=loader.num_workers,
     )
     if counterpart is not None and counterpart.trains and counterpart.rows and loader.batch_size is not None:
@@ -277,7 +280,9 @@ class Watched:
             if isinstance(self.dataset, data.Subset):
                 missing = [index for index in together if index not in dealer.inverse]
                 if missing:
-                    recording.record().write_once("missing", dealer.site, site=dealer.site, count=len(missing))
+                    recording.record().write_once(
+                        "missing", dealer.site, site=dealer.site, count=len(missing)
+                    )
                 together = [dealer.inverse[index] for index in together if index in dealer.inverse]
             yield together
 
@@ -409,7 +414,7 @@ def checksum(tensor: torch.Tensor) -> int:
     flat = tensor.detach().contiguous().reshape(-1)
     if flat.numel() == 0:
         return 0
-    return zlib.crc32(memoryview(flat.view(torch.uint8).numpy()))
+    return zlib.crc32(flat.view(torch.uint8).numpy().data)
 
 
 def _perhaps_enough(through: Pass) -> None:
@@ -475,7 +480,9 @@ def _the_rest(through: Pass) -> list[list[int]] | None:
     limit = 2 * WHOLE_ORDER
     with randomness.generators_kept():
         for indices in through.drawn:
-            order.append(base_indices(loader.dataset, indices if isinstance(indices, (list, tuple)) else [indices]))
+            order.append(
+                base_indices(loader.dataset, indices if isinstance(indices, (list, tuple)) else [indices])
+            )
             limit -= len(order[-1]) or 1
             if limit < 0:
                 return None
@@ -512,7 +519,9 @@ def _fetch(original: Function) -> Function:
             key = randomness.PHASE.key
             randomness.PHASE.key = None
             for index in indices:
-                randomness.seed_all(randomness.mix(randomness.PHASE.seed, *tag, *_numbers(self.dataset, index)))
+                randomness.seed_all(
+                    randomness.mix(randomness.PHASE.seed, *tag, *_numbers(self.dataset, index))
+                )
                 samples.append(_one(self.dataset, index))
             randomness.PHASE.key = key
         return self.collate_fn(samples)

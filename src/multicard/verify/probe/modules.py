@@ -1,4 +1,4 @@
-"""Models as the script uses them: through the wrapper or past it, frozen before it or after, in step with the ranks.
+"""Models as the script uses them: through the wrapper or past it, frozen before it or after.
 
 Numbers say that two runs differ; what is recorded here says why.
 """
@@ -169,7 +169,7 @@ def _pre(module: nn.Module, _: Any) -> None:
 
 
 def _post(module: nn.Module, _: Any, __: Any) -> None:
-    """The first evaluation after training: do all ranks have the same buffers?"""
+    """Note what buffers the ranks have at the first evaluation after training."""
     if not EVALUATION.trained or module.training or DEPTH[0] or not recording.record().mine:
         return
     if not isinstance(module, DistributedDataParallel) and module not in WRAPPED:

@@ -1,4 +1,4 @@
-"""Where this process stands, told twice a second to the launcher, so that it can tell a hang from slow work."""
+"""Where this process stands, told twice a second, so that a hang can be told from slow work."""
 
 import json
 import os

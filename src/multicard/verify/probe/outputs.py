@@ -1,7 +1,7 @@
 """What the script writes and prints, and which line does it.
 
-Files are written through many libraries, but nearly all of them open a file; Python tells of every opening before it
-happens.  That is also the moment at which a link to the user's data has to become a copy.
+Files are written through many libraries, but nearly all of them open a file; Python tells of every opening
+before it happens. That is also the moment at which a link to the user's data has to become a copy.
 """
 
 import builtins
@@ -20,7 +20,16 @@ from multicard.verify.scratch import make_own
 
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\bnan\b|\binf\b)")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-CHANGES = {"os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "shutil.rmtree"}
+CHANGES = {
+    "os.remove",
+    "os.rename",
+    "os.mkdir",
+    "os.rmdir",
+    "os.truncate",
+    "os.link",
+    "os.symlink",
+    "shutil.rmtree",
+}
 SHAPES = 5000
 
 
@@ -56,7 +65,13 @@ class Watch:
         self.written(os.fsdecode(path), "open", keep=keep)
 
     def changed(self, event: str, args: tuple[Any, ...]) -> None:
-        paths = args[:2] if event in {"os.rename", "os.link"} else args[1:2] if event == "os.symlink" else args[:1]
+        paths = (
+            args[:2]
+            if event in {"os.rename", "os.link"}
+            else args[1:2]
+            if event == "os.symlink"
+            else args[:1]
+        )
         for path in paths:
             if isinstance(path, (str, bytes, os.PathLike)):
                 name = os.path.abspath(os.fsdecode(path))
@@ -136,9 +151,13 @@ def error_text(error: BaseException) -> str:
     tb = error.__traceback__
     while tb is not None and not recording.is_the_users(tb.tb_frame.f_code.co_filename):
         tb = tb.tb_next
-    summary = traceback.TracebackException(type(error), error, tb or error.__traceback__, capture_locals=False)
+    summary = traceback.TracebackException(
+        type(error), error, tb or error.__traceback__, capture_locals=False
+    )
     own = os.path.dirname(__file__)
-    summary.stack = traceback.StackSummary.from_list([f for f in summary.stack if not f.filename.startswith(own)])
+    summary.stack = traceback.StackSummary.from_list(
+        [f for f in summary.stack if not f.filename.startswith(own)]
+    )
     return "".join(summary.format())
 
 

@@ -7,8 +7,8 @@ from typing import Any
 Function = Callable[..., Any]
 
 
-def replace(owner: Any, name: str, make: Callable[[Function], Function]) -> Function | None:  # noqa: ANN401
-    """Replace `owner.name` by what `make` builds from it; nothing happens where this torch has no such name."""
+def replace(owner: Any, name: str, make: Callable[[Function], Function]) -> Function | None:
+    """Replace `owner.name` by what `make` builds from it, where this torch has such a name."""
     original: Function | None = getattr(owner, name, None)
     if original is None:
         return None

@@ -1,8 +1,8 @@
 """The same random numbers for the same sample and the same row of a batch, whichever process draws them.
 
-One card draws noise for a batch of 64, two cards draw it for 32 each; one card augments sample 7 in its main process,
-two cards in a worker of rank 1.  Two correct runs would not agree in one digit.  So a draw becomes a function of what
-it is for: of the sample, or of the row in the batch of all ranks.
+One card draws noise for a batch of 64, two cards draw it for 32 each; one card augments sample 7 in its
+main process, two cards in a worker of rank 1. Two correct runs would not agree in one digit. So a draw
+becomes a function of what it is for: of the sample, or of the row in the batch of all ranks.
 """
 
 import contextlib
@@ -110,7 +110,7 @@ def note_natural_state() -> None:
     if not NATURAL:
         NATURAL["torch"] = mix(*torch.get_rng_state()[:64].tolist(), int(torch.get_rng_state().sum()))
         NATURAL["python"] = mix(*random.getstate()[1][:32])
-        NATURAL["numpy"] = mix(*(int(x) for x in np.random.get_state()[1][:32]))  # type: ignore[index, union-attr]
+        NATURAL["numpy"] = mix(*(int(x) for x in np.random.get_state()[1][:32]))  # type: ignore[index]
         recording.record().write("generators", **NATURAL)
 
 
@@ -234,7 +234,7 @@ def _normal(original: Function) -> Function:
         if _natural(keywords):
             return original(mean, std, **keywords) if size is None else original(mean, std, size, **keywords)
         if size is None:
-            size = torch.broadcast_shapes(
+            size = torch.broadcast_shapes(  # type: ignore[no-untyped-call]
                 mean.shape if isinstance(mean, Tensor) else (), std.shape if isinstance(std, Tensor) else ()
             )
         unit = fill(_empty(tuple(size), keywords), lambda row, g: torch.Tensor.normal_(row, generator=g))
@@ -277,7 +277,7 @@ def _keyed(original: Function) -> Function:
 
 
 def _numpy_rows(original: Function) -> Function:
-    """numpy's draws of a batch: row by row as well."""
+    """Numpy's draws of a batch: row by row as well."""
 
     def drawn(*args: Any, **keywords: Any) -> Any:
         if PHASE.key is None or not recording.record().mine:
@@ -333,7 +333,9 @@ def _told(what: str) -> Callable[[Function], Function]:
                 value = args[0] if result is None and args else result
                 if where and len(value) > 1:
                     text = str(value.tolist() if hasattr(value, "tolist") else list(value))
-                    recording.record().write("shuffled", what=what, site=where, result=zlib.crc32(text.encode()))
+                    recording.record().write(
+                        "shuffled", what=what, site=where, result=zlib.crc32(text.encode())
+                    )
             return result
 
         return drawn
@@ -349,7 +351,15 @@ def _off(original: Function) -> Function:
 
 
 def _no_dropout_p(original: Function) -> Function:
-    def attention(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, *rest: Any, **keywords: Any) -> Any:
+    def attention(
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        *rest: Any,
+        **keywords: Any,
+    ) -> Any:
         return original(query, key, value, attn_mask, 0.0, *rest, **keywords)
 
     return attention
@@ -389,13 +399,36 @@ def install(plan: Plan) -> None:
     replace(torch.Tensor, "bernoulli", _bernoulli)
     replace(torch, "randperm", _randperm)
     replace(torch, "randperm", _told("torch.randperm"))
-    for owner, name in ((random, "shuffle"), (random, "sample"), (np.random, "shuffle"), (np.random, "permutation")):
+    for owner, name in (
+        (random, "shuffle"),
+        (random, "sample"),
+        (np.random, "shuffle"),
+        (np.random, "permutation"),
+    ):
         replace(owner, name, _told(f"{owner.__name__}.{name}"))
     replace(torch, "multinomial", _keyed)
     replace(torch.Tensor, "multinomial", _keyed)
-    for name in ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_", "cauchy_", "geometric_"):
+    for name in (
+        "normal_",
+        "uniform_",
+        "random_",
+        "bernoulli_",
+        "exponential_",
+        "log_normal_",
+        "cauchy_",
+        "geometric_",
+    ):
         replace(torch.Tensor, name, _in_place)
-    for name in ("randn", "rand", "normal", "uniform", "standard_normal", "random", "random_sample", "randint"):
+    for name in (
+        "randn",
+        "rand",
+        "normal",
+        "uniform",
+        "standard_normal",
+        "random",
+        "random_sample",
+        "randint",
+    ):
         replace(np.random, name, _numpy_rows)
     for name in (
         "dropout",

@@ -1,6 +1,7 @@
 """What a process writes down, line by line, and where in the user's script it is.
 
-Each line is out before the next thing happens: a process that is killed in a hang has told all it did until then.
+Each line is out before the next thing happens: a process that is killed in a hang has told all it did until
+then.
 """
 
 import json
@@ -28,14 +29,14 @@ class Record:
         self.steps = 0
         self._start = time.monotonic()
         self._once: set[tuple[Any, ...]] = set()
-        self._file: IO[str] = (Path(plan.folder) / "trace.jsonl").open("w", encoding="utf-8")  # noqa: SIM115
+        self._file: IO[str] = (Path(plan.folder) / "trace.jsonl").open("w", encoding="utf-8")
 
     @property
     def mine(self) -> bool:
         """False in children of the process: DataLoader workers inherit this object."""
         return os.getpid() == self.pid
 
-    def write(self, kind: str, **fields: Any) -> None:  # noqa: ANN401
+    def write(self, kind: str, **fields: Any) -> None:
         if not self.mine:
             return
         self.events += 1
@@ -44,7 +45,7 @@ class Record:
         self._file.write(json.dumps(fields, separators=(",", ":")) + "\n")
         self._file.flush()
 
-    def write_once(self, kind: str, *key: Any, **fields: Any) -> None:  # noqa: ANN401
+    def write_once(self, kind: str, *key: Any, **fields: Any) -> None:
         if (kind, *key) not in self._once:
             self._once.add((kind, *key))
             self.write(kind, **fields)

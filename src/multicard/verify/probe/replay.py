@@ -30,7 +30,10 @@ class DealtLoader:
             by_rank = self.shares.get(number, {})
             count = max((len(batches) for batches in by_rank.values()), default=0)
             self._together[number] = [
-                [by_rank[rank][at] if rank in by_rank and at < len(by_rank[rank]) else [] for rank in range(self.ranks)]
+                [
+                    by_rank[rank][at] if rank in by_rank and at < len(by_rank[rank]) else []
+                    for rank in range(self.ranks)
+                ]
                 for at in range(count)
             ]
         return self._together[number]
@@ -38,7 +41,9 @@ class DealtLoader:
     @property
     def rows(self) -> int:
         """How many samples a full batch of all ranks together had."""
-        return max((sum(map(len, shares)) for number in self.shares for shares in self.batches_of(number)), default=0)
+        return max(
+            (sum(map(len, shares)) for number in self.shares for shares in self.batches_of(number)), default=0
+        )
 
     def ending_of(self, number: int) -> str:
         return self.endings.get(number, "none")
@@ -46,6 +51,8 @@ class DealtLoader:
 
 @dataclass
 class Replay:
+    """All loaders of the migrated run."""
+
     loaders: list[DealtLoader]
 
     @staticmethod

@@ -1,7 +1,7 @@
 """CUDA on a machine without it: what insists on a card runs on the CPU, and is told of.
 
-Only what would fail is replaced.  A script that asks whether there is a card is told the truth, unless it refuses to
-run without one.
+Only what would fail is replaced. A script that asks whether there is a card is told the truth, unless it
+refuses to run without one.
 """
 
 import contextlib
@@ -16,11 +16,36 @@ from multicard.verify.probe import record as recording
 from multicard.verify.probe.patching import Function, replace
 
 DEVICES = ("cuda", "npu", "xpu", "mps", "hpu", "mlu")
-FACTORIES = (
-    "tensor as_tensor zeros ones empty full rand randn randint randperm arange linspace logspace eye zeros_like "
-    "ones_like empty_like full_like rand_like randn_like randint_like asarray normal tril_indices triu_indices "
-    "empty_strided scalar_tensor sparse_coo_tensor"
-).split()
+FACTORIES = [
+    "tensor",
+    "as_tensor",
+    "zeros",
+    "ones",
+    "empty",
+    "full",
+    "rand",
+    "randn",
+    "randint",
+    "randperm",
+    "arange",
+    "linspace",
+    "logspace",
+    "eye",
+    "zeros_like",
+    "ones_like",
+    "empty_like",
+    "full_like",
+    "rand_like",
+    "randn_like",
+    "randint_like",
+    "asarray",
+    "normal",
+    "tril_indices",
+    "triu_indices",
+    "empty_strided",
+    "scalar_tensor",
+    "sparse_coo_tensor",
+]
 NEW = ("new_tensor", "new_zeros", "new_ones", "new_empty", "new_full")
 CPU = torch.device("cpu")
 
@@ -231,7 +256,7 @@ def _cards(plan: Plan) -> None:
     generator = torch.Generator
 
     class Generator(generator):  # type: ignore[misc, valid-type]
-        def __new__(cls, device: Any = "cpu") -> Any:  # noqa: PYI034
+        def __new__(cls, device: Any = "cpu") -> Any:
             return generator("cpu" if on_a_card(device) else device)
 
     if not plan.cuda:

@@ -1,8 +1,8 @@
 """Gradients as the optimizer uses them, losses, learning rates and weights, step by step.
 
-The migrated run leaves rank 0's on disk.  The original compares its own with them as it goes, and after each step goes
-on from the migrated run's weights: every step is then judged by itself, and rounding cannot grow from step to step into
-a difference that means nothing.
+The migrated run leaves rank 0's on disk. The original compares its own with them as it goes, and after each
+step goes on from the migrated run's weights: every step is then judged by itself, and rounding cannot grow
+from step to step into a difference that means nothing.
 """
 
 import math
@@ -122,7 +122,11 @@ def _before(optimizer: Any, args: Any, keywords: Any) -> Any:
     closure = args[1] if len(args) > 1 else keywords.get("closure")
     if callable(closure):
         closure = _watched_closure(optimizer, closure)
-        return ((args[0], closure, *args[2:]), keywords) if len(args) > 1 else (args, {**keywords, "closure": closure})
+        return (
+            ((args[0], closure, *args[2:]), keywords)
+            if len(args) > 1
+            else (args, {**keywords, "closure": closure})
+        )
     _use(optimizer)
     return None
 
@@ -181,8 +185,10 @@ def _together(tensors: list[Tensor]) -> int:
     return total
 
 
-def against(mine: list[Tensor | None], theirs: list[Tensor | None], parameters: list[Tensor]) -> list[list[float]] | str:
-    """Of each gradient: the largest difference, the largest of mine, of theirs, and theirs as a multiple of mine."""
+def against(
+    mine: list[Tensor | None], theirs: list[Tensor | None], parameters: list[Tensor]
+) -> list[list[float]] | str:
+    """Of each: the largest difference, the largest of mine, of theirs, and theirs as a multiple of mine."""
     if len(mine) != len(theirs):
         return f"{len(mine)} parameters here, {len(theirs)} there"
     rows = []
@@ -235,10 +241,12 @@ def _after(optimizer: Any, _args: Any, _keywords: Any) -> None:
 
 
 def update_against(before: list[Tensor], mine: list[Tensor], theirs: list[Tensor | None]) -> list[float]:
-    """The largest difference between the two updates where the gradient is not noise, and the largest update."""
+    """The largest difference of the updates where the gradient is not noise, and the largest update."""
     worst, largest, at = 0.0, 0.0, -1.0
     # a bias before a BatchNorm has no gradient but rounding, and Adam makes full steps of that
-    noise = 1e-3 * max((_number(p.grad.abs().max()) for p in mine if p.grad is not None and p.grad.numel()), default=0.0)
+    noise = 1e-3 * max(
+        (_number(p.grad.abs().max()) for p in mine if p.grad is not None and p.grad.numel()), default=0.0
+    )
     for i, (old, new, other) in enumerate(zip(before, mine, theirs, strict=False)):
         if other is None or new.shape != other.shape or new.numel() == 0 or not new.is_floating_point():
             continue
@@ -286,7 +294,11 @@ def force_start() -> None:
         worst = 0.0
         if fits:
             worst = max(
-                (_number((own.detach() - other).abs().max()) for own, other in zip(mine, theirs, strict=True) if other is not None and own.numel()),
+                (
+                    _number((own.detach() - other).abs().max())
+                    for own, other in zip(mine, theirs, strict=True)
+                    if other is not None and own.numel()
+                ),
                 default=0.0,
             )
             if worst > 0:

@@ -1,0 +1,134 @@
+"""What was recorded of both runs, in the shape in which questions are asked of it.
+
+Free of torch: a test can write such a record by hand.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+Event = dict[str, Any]
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one process recorded and printed."""
+
+    events: tuple[Event, ...]
+    lines: tuple[str, ...] = ()
+    complaints: str = ""
+
+    @cached_property
+    def kinds(self) -> dict[str, list[Event]]:
+        found: dict[str, list[Event]] = {}
+        for event in self.events:
+            found.setdefault(event["kind"], []).append(event)
+        return found
+
+    def of(self, kind: str) -> list[Event]:
+        return self.kinds.get(kind, [])
+
+    def first(self, kind: str) -> Event | None:
+        return next(iter(self.of(kind)), None)
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One time through one loader, over all ranks."""
+
+    key: Key
+    number: int
+    site: str | None
+    shares: dict[int, list[int]]  # rank -> samples, in the order dealt
+    batches: dict[int, list[list[int]]]
+    complete: bool
+    whole: bool  # the epoch to its end is known, whether or not it was used
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both runs."""
+
+    original: Trace
+    ranks: tuple[Trace, ...]
+    shown: Callable[[str], str] = field(default=lambda site: site)
+
+    @property
+    def world(self) -> int:
+        return len(self.ranks)
+
+    @cached_property
+    def loaders(self) -> dict[Key, Event]:
+        """The migrated script's loaders, as the first rank that has each built it."""
+        found: dict[Key, Event] = {}
+        for rank in self.ranks:
+            for event in rank.of("loader"):
+                found.setdefault(key_of(event), event)
+        return found
+
+    @cached_property
+    def training(self) -> set[Key]:
+        return {key_of(event) for rank in self.ranks for event in rank.of("trains")}
+
+    @cached_property
+    def counterparts(self) -> dict[Key, Event]:
+        """The original's loader for each of the migrated script's."""
+        return {tuple(e["counterpart"]): e for e in self.original.of("loader") if e.get("counterpart")}
+
+    @cached_property
+    def passages(self) -> dict[tuple[Key, int], Passage]:
+        return passages(self.ranks)
+
+    @cached_property
+    def own_passages(self) -> dict[tuple[Key, int], Passage]:
+        return passages((self.original,))
+
+    def steps(self, rank: int) -> dict[tuple[int, int], Event]:
+        return {(e["number"], e["step"]): e for e in self.ranks[rank].of("step")}
+
+    @cached_property
+    def own_steps(self) -> dict[tuple[int, int], Event]:
+        return {(e["number"], e["step"]): e for e in self.original.of("step")}
+
+    def name_of(self, optimizer: int, parameter: int) -> str:
+        for trace in (self.original, self.ranks[0]):
+            for event in trace.of("names"):
+                if event["number"] == optimizer and 0 <= parameter < len(event["names"]):
+                    return str(event["names"][parameter])
+        return f"parameter {parameter}"
+
+
+def key_of(event: Event) -> Key:
+    return (event["key"][0], event["key"][1])
+
+
+def passages(ranks: Sequence[Trace]) -> dict[tuple[Key, int], Passage]:
+    found: dict[tuple[Key, int], dict[str, Any]] = {}
+    for rank, trace in enumerate(ranks):
+        for event in trace.events:
+            kind = event["kind"]
+            if kind not in {"pass", "batch", "passed"}:
+                continue
+            entry = found.setdefault(
+                (key_of(event), event["number"]), {"site": None, "batches": {}, "orders": {}, "ends": {}}
+            )
+            if kind == "pass":
+                entry["site"] = entry["site"] or event.get("site")
+                entry["batches"].setdefault(rank, [])
+            elif kind == "batch":
+                entry["batches"].setdefault(rank, []).append(event["indices"])
+            else:
+                entry["ends"][rank] = event["how"]
+                if event.get("order") is not None:
+                    entry["orders"][rank] = event["order"]
+    result = {}
+    for (key, number), entry in found.items():
+        known = {r: entry["orders"].get(r, batches) for r, batches in entry["batches"].items()}
+        ends = entry["ends"]
+        complete = bool(known) and all(ends.get(r) == "end" for r in known)
+        whole = bool(known) and all(ends.get(r) == "end" or r in entry["orders"] for r in known)
+        shares = {r: [i for batch in batches for i in batch] for r, batches in known.items()}
+        result[(key, number)] = Passage(key, number, entry["site"], shares, known, complete, whole)
+    return result

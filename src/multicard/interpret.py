@@ -889,7 +889,7 @@ class Interpreter:
                     return one(inner)
                 self.record("attr", attr, node, value)
                 return self.attribute_of(inner, attr, node, through=value)
-            case Obj(kind="model") if attr == "_orig_mod":
+            case Obj(kind="model") if attr == "_orig_mod" or (attr == "module" and not self._owns(value, attr)):
                 self.record("unwrap", attr, node, value)
                 return one(value)
             case Obj():
@@ -910,6 +910,10 @@ class Interpreter:
                 return one(value)
             case _:
                 return SOME
+
+    def _owns(self, model: Obj, attr: str) -> bool:
+        """Whether a model has an attribute of its own by this name."""
+        return attr in model.attrs or bool(model.cls and self._class_attribute(model.cls, attr, model))
 
     def _namespace_of(self, module: Mod, node: ast.expr) -> Obj:
         """`module.__dict__`: the functions and classes that the module holds."""

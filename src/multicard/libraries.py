@@ -701,14 +701,11 @@ def _compile(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Val
 
 
 def _data_parallel(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
-    result: Values = NOTHING
+    """The model itself: a migrated script has one process a card, so this wrapper goes."""
     for value in bound.get("module", NOTHING):
         if isinstance(value, Obj) and value.kind == "model":
             run.record("data_parallel", name, place, value, bound)
-            result = join(result, one(run.wrapper(value, "DataParallel")))
-        else:
-            result = join(result, one(value))
-    return result or SOME
+    return bound.get("module", SOME)
 
 
 def _distributed(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:

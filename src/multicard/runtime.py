@@ -226,13 +226,16 @@ def _loopback() -> Iterator[None]:
         del os.environ["GLOO_SOCKET_IFNAME"]
 
 
+_PATIENCE = 30  # seconds
+
+
 def _leave(owner: int) -> None:
-    """Close the group at exit. A peer that died must not keep us: half a minute later the process ends."""
+    """Close the group at exit. A peer that died must not keep us: the process ends when patience does."""
     if os.getpid() != owner or not dist.is_initialized():
         return
     # A timer of C: at this point python starts no threads any more. It wants a real stderr.
     with contextlib.suppress(AttributeError, OSError, ValueError):
-        faulthandler.dump_traceback_later(30, exit=True, file=sys.__stderr__)  # type: ignore[arg-type]
+        faulthandler.dump_traceback_later(_PATIENCE, exit=True, file=sys.__stderr__)  # type: ignore[arg-type]
     dist.destroy_process_group()
     faulthandler.cancel_dump_traceback_later()
 
@@ -683,7 +686,7 @@ class ShardedIterable(IterableDataset):  # type: ignore[type-arg]
 
 
 def share_of(batches: Iterable[T]) -> Any:
-    """This rank's share of batches that the script makes by hand: every N-th, equally many on all ranks.
+    """A rank's share of batches that the script makes by hand: every N-th, equally many on all ranks.
 
         for start in share_of(range(0, len(data), 32)):
             x, y = data[order[start:start + 32]], labels[order[start:start + 32]]
@@ -977,9 +980,10 @@ def scale_by_count(count: Any) -> Any:
     card. With N processes: one all-reduce (collective) a call, of one number on the device of `count`,
     without waiting for the card; a tensor gives a tensor, a number a float. With one process: 1.0. If no rank
     counted anything it is 0. A rank whose own count is 0 must keep its own loss finite (clamp the divisor),
-    since 0 * nan is nan.
+    since 0 * nan is nan. While no gradients are recorded (evaluation, where ranks may hold different numbers
+    of batches) it is 1.0 and nothing is sent.
     """
-    if _alone():
+    if _alone() or not torch.is_grad_enabled():
         return 1.0
     place = _where()
     if isinstance(count, torch.Tensor):

@@ -7,6 +7,7 @@ taken only if no training forward pass reaches the bare model.
 """
 
 import ast
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -71,7 +72,14 @@ def wrap_models(program: Program) -> Facts:
     """Facts of the run with every trained model wrapped, where a place for its wrapper was found."""
     bare = follow(program)
     groups = grouped(bare)
-    proposals = [list(_places(bare, group))[:TRIES] for group in groups]
+    known: dict[tuple[ast.stmt, str], Wrap] = {}
+    proposals = [
+        [
+            known.setdefault((wrap.statement, ast.unparse(wrap.target)), wrap)
+            for wrap in itertools.islice(_places(bare, group), TRIES)
+        ]
+        for group in groups
+    ]
     unfit = {id(group): _unfit(bare, group) for group in groups}
     first = tuple(
         dict.fromkeys(
@@ -209,30 +217,17 @@ def _places(facts: Facts, group: Group) -> Iterator[Wrap]:
         statement = facts.statement(module, node)
         if isinstance(statement, ast.For | ast.While | ast.With):
             continue
-        if _replaces(facts, module, statement, node, binds):
-            continue
-        yield Wrap(_settled(facts, group, module, statement, events[-1].order), node)
+        for place in reversed(list(_levels(facts, module, statement))):
+            yield Wrap(_settled(facts, group, module, place, events[-1].order), node)
 
 
-def _replaces(
-    facts: Facts,
-    module: Module,
-    statement: ast.stmt,
-    node: ast.Name | ast.Attribute,
-    binds: dict[ast.AST, list[Event]],
-) -> bool:
-    """Whether a branch only binds anew what an earlier statement outside of it has bound."""
-    outer = facts.parents(module)[statement]
-    if not isinstance(outer, ast.If):
-        return False
-    text, scope = module.text(node), facts.scope(module, node)
-    for other, events in binds.items():
-        if other is node or events[0].module is not module or facts.scope(module, other) is not scope:
-            continue
-        inside = held(outer)
-        if isinstance(other, ast.expr) and module.text(other) == text and other not in inside:
-            return True
-    return False
+def _levels(facts: Facts, module: Module, statement: ast.stmt) -> Iterator[ast.stmt]:
+    """A statement and the branches round it, up to the function or loop that it stands in."""
+    yield statement
+    for parent in facts.ancestors(module, statement):
+        if not isinstance(parent, ast.If | ast.Try | ast.With):
+            return
+        yield parent
 
 
 def _same_loops(event: Event, born: tuple[object, ...] | None) -> bool:

@@ -26,8 +26,8 @@ from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.source import Module
-from multicard.tree import walk
-from multicard.values import Data, Lib, Obj, Unknown, Values
+from multicard.tree import held, walk
+from multicard.values import Class, Const, Data, Lib, Mod, Obj, Unknown, Values
 
 CODE = "MC403"
 TITLE = Text("Stop together", "早停信号同步")
@@ -64,7 +64,7 @@ def _exits(facts: Facts) -> Iterator[Finding]:
             if not in_batches and loop not in facts.epoch_nodes:
                 continue
             for test in _tests(facts, module, node, loop):
-                if test in done or not may_differ(facts.values(test)) or not _is_local(facts, module, test):
+                if test in done or _steers_alike(facts, module, test):
                     continue
                 done.add(test)
                 function = "«any_rank»" if isinstance(node, ast.Continue) else "«broadcast_value»"
@@ -108,25 +108,123 @@ def _tests(facts: Facts, module: Module, node: ast.AST, loop: ast.AST) -> Iterat
 
 
 def may_differ(values: Values) -> bool:
-    """Whether a value may differ between ranks; what is not known may."""
-    for value in values:
-        if isinstance(value, Data) and value.local:
-            return True
-        if isinstance(value, Unknown):
-            return True
-        if isinstance(value, Obj) and value.kind not in {"model", "wrapped", "optimizer", "scheduler", "loader"}:
-            return True
-    return False
+    """Whether a value is seen to depend on this rank's data, noise or clock; what cannot be followed may."""
+    return any((isinstance(value, Data) and value.local) or isinstance(value, Unknown) for value in values)
 
 
-def _is_local(facts: Facts, module: Module, test: ast.expr) -> bool:
-    """Whether some part of a condition may differ: a counter compared with a limit does not."""
+def _steers_alike(facts: Facts, module: Module, test: ast.expr) -> bool:
+    """Whether a condition is the same on all ranks: counters, limits and options are; in doubt it is not."""
     for part in walk(test):
         if isinstance(part, ast.Name | ast.Attribute | ast.Call) and may_differ(facts.values(part)):
-            values = facts.values(part)
-            if any(isinstance(value, Data) and value.local or isinstance(value, Unknown) for value in values):
-                return True
-    del module
+            return False
+    return _invariant(facts, module, test, 0)
+
+
+def _invariant(facts: Facts, module: Module, node: ast.expr, depth: int) -> bool:
+    """Whether an expression is made of constants, options, loop counters and what is computed from them."""
+    match node:
+        case ast.Constant():
+            return True
+        case ast.Compare(left=left, comparators=rights):
+            return all(_invariant(facts, module, part, depth) for part in (left, *rights))
+        case ast.BoolOp(values=parts):
+            return all(_invariant(facts, module, part, depth) for part in parts)
+        case ast.BinOp(left=left, right=right):
+            return _invariant(facts, module, left, depth) and _invariant(facts, module, right, depth)
+        case ast.UnaryOp(operand=inner):
+            return _invariant(facts, module, inner, depth)
+        case ast.Attribute(value=ast.Name(id="self"), attr=attr) if depth < 4 and _invariant_attribute(
+            facts, module, node, attr, depth
+        ):
+            return True
+        case ast.Attribute(value=owner):
+            return any(
+                isinstance(value, Obj) and value.kind == "namespace" for value in facts.values(owner)
+            ) or (isinstance(owner, ast.Attribute | ast.Name) and _is_options(facts, owner))
+        case ast.Call(func=ast.Name(id="len" | "int" | "float" | "bool" | "isinstance" | "hasattr"), args=args):
+            return all(
+                isinstance(argument, ast.Name | ast.Attribute | ast.Constant) or _invariant(facts, module, argument, depth)
+                for argument in args
+            )
+        case ast.Name(id=name):
+            return depth < 4 and _invariant_name(facts, module, node, name, depth)
+        case _:
+            return False
+
+
+def _is_options(facts: Facts, owner: ast.expr) -> bool:
+    """Whether an object only holds settings: a class of constants, a config that was read."""
+    values = facts.values(owner)
+    return bool(values) and all(isinstance(value, Class | Mod) for value in values)
+
+
+def _invariant_name(facts: Facts, module: Module, node: ast.expr, name: str, depth: int) -> bool:
+    scope = facts.scope(module, node)
+    bindings = [part for part in walk(scope) if isinstance(part, ast.Name) and part.id == name and not isinstance(part.ctx, ast.Load)]
+    if not bindings:
+        if isinstance(scope, ast.Module):
+            return True
+        if any(arg.arg == name for arg in scope.args.args):  # type: ignore[attr-defined]  # a scope is a function here
+            return all(isinstance(value, Const) for value in facts.values(node)) and bool(facts.values(node))
+        return all(isinstance(value, Const) for value in facts.values(node)) and bool(facts.values(node))
+    for binding in bindings:
+        statement = facts.statement(module, binding)
+        match statement:
+            case ast.For(target=target, iter=iterable) if binding in held(target):
+                if not _counts(iterable, target, binding):
+                    return False
+            case ast.Assign(targets=[ast.Name()], value=value):
+                if not _invariant(facts, module, value, depth + 1) or _under_choice(facts, module, statement, scope, depth):
+                    return False
+            case ast.AugAssign(value=value):
+                if not _invariant(facts, module, value, depth + 1) or _under_choice(facts, module, statement, scope, depth):
+                    return False
+            case _:
+                return False
+    return True
+
+
+def _invariant_attribute(facts: Facts, module: Module, node: ast.expr, attr: str, depth: int) -> bool:
+    """Whether every line of the class that sets `self.attr` gives it something that is the same on all ranks."""
+    owner = next((part for part in facts.ancestors(module, node) if isinstance(part, ast.ClassDef)), None)
+    if owner is None:
+        return False
+    found = False
+    for part in walk(owner):
+        if not (isinstance(part, ast.Attribute) and part.attr == attr and isinstance(part.ctx, ast.Store)):
+            continue
+        found = True
+        statement = facts.statement(module, part)
+        scope = facts.scope(module, part)
+        match statement:
+            case ast.Assign(targets=[ast.Attribute()], value=value) | ast.AugAssign(value=value):
+                if not _invariant(facts, module, value, depth + 1) or _under_choice(facts, module, statement, scope, depth):
+                    return False
+            case _:
+                return False
+    return found
+
+
+def _counts(iterable: ast.expr, target: ast.expr, binding: ast.AST) -> bool:
+    """Whether a loop variable is a number that every rank counts alike."""
+    if not isinstance(iterable, ast.Call):
+        return False
+    function = iterable.func
+    name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+    if name == "enumerate":
+        return isinstance(target, ast.Tuple) and binding is target.elts[0]
+    if name == "tqdm" and iterable.args:
+        return _counts(iterable.args[0], target, binding)
+    return name in {"range", "trange", "count"}
+
+
+def _under_choice(facts: Facts, module: Module, statement: ast.stmt, scope: ast.AST, depth: int) -> bool:
+    """Whether a name is bound only under a condition that may differ."""
+    for parent in facts.ancestors(module, statement):
+        if parent is scope:
+            return False
+        if isinstance(parent, ast.If) and not _invariant(facts, module, parent.test, depth + 1):
+            return True
     return False
 
 

@@ -30,6 +30,7 @@ CODE = "MC102"
 TITLE = Text("Use this process's own card", "设备绑定到本进程的卡")
 
 _CARD = re.compile(r"cuda(:\d+)?")
+_CARD_OPTION = re.compile(r"(gpu|gpus|gpu_ids?|gpu_list|device_ids?|cuda_ids?|cuda_device)", re.IGNORECASE)
 _OWN = Text(
     "each process has a card of its own; a fixed number would send all of them to one card",
     "每个进程独占一张卡;写死卡号会让所有进程抢同一张卡",
@@ -55,7 +56,7 @@ def find(facts: Facts) -> Iterator[Finding]:
                     yield from _call(facts, module, node, named=named)
                 case ast.Constant(value=str(text)) if _CARD.fullmatch(text):
                     yield from _constant(facts, module, node, text, named=named)
-                case ast.JoinedStr():
+                case ast.JoinedStr() | ast.BinOp():
                     yield from _formatted(facts, module, node, named=named)
                 case ast.Assign(targets=[target]) if _visible(target):
                     edit = delete_statement(facts.block(module, node), module, node)
@@ -82,6 +83,7 @@ def _own(*, named: bool) -> str:
 
 def _call(facts: Facts, module: Module, node: ast.Call, *, named: bool) -> Iterator[Finding]:
     names = _names(facts, node.func)
+    yield from _formatted(facts, module, node, named=named)
     if "torch.cuda.set_device" in names and node.args and not _is_local_rank(node.args[0]):
         text = "local_rank" if named else "«own_device»()"
         yield Finding(CODE, facts.site(module, node), _OWN, (replace(module, node.args[0], text),))
@@ -97,12 +99,21 @@ def _call(facts: Facts, module: Module, node: ast.Call, *, named: bool) -> Itera
         yield Finding(CODE, facts.site(module, node), _CURRENT, (remove_argument(module, node, device),))
     elif isinstance(node.func, ast.Attribute) and node.func.attr in {"to", "device"} and node.args:
         first = node.args[0]
-        if isinstance(first, ast.Constant) and isinstance(first.value, int) and not isinstance(first.value, bool):
+        if _card_number(first):
             text = _own(named=named) if named else "«own_device»()"
             yield Finding(CODE, facts.site(module, node), _OWN, (replace(module, first, text),))
         elif "torch.device" in names and len(node.args) == 2 and _card_kind(first):
             text = "local_rank" if named else "«own_device»().index"
             yield Finding(CODE, facts.site(module, node), _OWN, (replace(module, node.args[1], text),))
+
+
+def _card_number(node: ast.expr) -> bool:
+    """Whether an argument of `.to(...)` is the number of a card: a literal, or an option named after one."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, int) and not isinstance(node.value, bool)
+    name = node.value if isinstance(node, ast.Subscript) else node
+    word = name.attr if isinstance(name, ast.Attribute) else name.id if isinstance(name, ast.Name) else ""
+    return bool(_CARD_OPTION.fullmatch(word))
 
 
 def _is_local_rank(node: ast.expr) -> bool:
@@ -181,13 +192,23 @@ def _use(facts: Facts, module: Module, node: ast.expr) -> str:
     return "other"
 
 
-def _formatted(facts: Facts, module: Module, node: ast.JoinedStr, *, named: bool) -> Iterator[Finding]:
-    """`f"cuda:{args.gpu}"`: the number is this process's."""
-    match node.values:
-        case [ast.Constant(value="cuda:"), ast.FormattedValue(value=number)] if not _is_local_rank(number):
-            if named and _in_reach(facts, module, node):
-                yield Finding(CODE, facts.site(module, node), _OWN, (replace(module, node, 'f"cuda:{local_rank}"'),))
-            else:
-                yield Finding(CODE, facts.site(module, node), _CURRENT, (replace(module, node, '"cuda"'),))
+def _formatted(
+    facts: Facts, module: Module, node: ast.JoinedStr | ast.BinOp | ast.Call, *, named: bool
+) -> Iterator[Finding]:
+    """`f"cuda:{args.gpu}"`, `"cuda:%d" % gpu`, `"cuda:" + str(gpu)`, `"cuda:{}".format(gpu)`: the number is this process's."""
+    match node:
+        case ast.JoinedStr(values=[ast.Constant(value="cuda:"), ast.FormattedValue(value=number)]):
+            if _is_local_rank(number):
+                return
+        case ast.BinOp(left=ast.Constant(value="cuda:"), op=ast.Add()):
+            pass
+        case ast.BinOp(left=ast.Constant(value="cuda:%d" | "cuda:%s" | "cuda:%i"), op=ast.Mod()):
+            pass
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value="cuda:{}" | "cuda:{0}" | "cuda:{:d}"), attr="format")):
+            pass
         case _:
             return
+    if named and _in_reach(facts, module, node):
+        yield Finding(CODE, facts.site(module, node), _OWN, (replace(module, node, 'f"cuda:{local_rank}"'),))
+    else:
+        yield Finding(CODE, facts.site(module, node), _CURRENT, (replace(module, node, '"cuda"'),))

@@ -27,16 +27,15 @@ from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
+from multicard.values import data_of
 
 CODE = "MC104"
 TITLE = Text("Different noise on each rank", "各卡使用不同的随机噪声")
 
 _DECIDING = frozenset({
-    "torch.utils.data.random_split", "random.shuffle", "random.sample", "random.choice", "random.choices",
-    "numpy.random.shuffle", "numpy.random.permutation", "numpy.random.choice", "torch.randperm", "random.randint",
-    "numpy.random.randint", "torch.randint", "random.random", "random.uniform", "numpy.random.rand", "numpy.random.random",
+    "torch.utils.data.random_split", "random.shuffle", "random.sample", "numpy.random.shuffle",
+    "numpy.random.permutation", "torch.randperm", "sklearn.model_selection.train_test_split",
 })
-_SEEDED = frozenset({"sklearn.model_selection.train_test_split"})
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -90,4 +89,9 @@ def _decides(facts: Facts, event: Event) -> bool:
         owner = frame.self_value
         if owner is not None and owner.kind in {"dataset", "sampler", "model"}:
             return False
-    return not facts.trains(event) or event.name in {"torch.randperm", "random.sample", "numpy.random.permutation"}
+    return not _mixes(event)
+
+
+def _mixes(event: Event) -> bool:
+    """Whether a permutation only mixes the samples of one batch, as mixup does."""
+    return any("size" in data_of(values).tags for values in event.args.values())

@@ -1,0 +1,93 @@
+'''Take `nn.DataParallel` away: each process has one card.
+
+DataParallel splits every batch over all cards that one process sees.  Under torchrun each process sees them all and
+has one; its DDP wrapper comes later.  `.module` that reached through DataParallel stays where DDP wraps the model.
+
+Before:
+
+    model = nn.DataParallel(model)
+
+After:
+
+    model = model
+'''
+
+import ast
+from collections.abc import Iterator
+
+from multicard.edits import Edit, delete_statement
+from multicard.facts import Facts
+from multicard.interpret import Event
+from multicard.messages import Text
+from multicard.plan import Finding
+from multicard.source import Module, Span
+from multicard.values import Obj, Values
+
+CODE = "MC309"
+TITLE = Text("Take DataParallel away", "去掉 DataParallel")
+
+_GONE = Text(
+    "each process has one card, so there is nothing to split a batch over; DDP takes its place",
+    "每个进程只用一张卡,不再需要在一个进程里切分批次;由 DDP 代替",
+)
+_MODULE = Text(
+    "the model is not wrapped yet at this line, so it has no `.module`",
+    "这一行模型还没有包装,没有 `.module`",
+)
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """Each DataParallel, and each `.module` where no wrapper stands."""
+    done: set[ast.AST] = set()
+    for event in facts.events("data_parallel"):
+        if event.node in done or not isinstance(event.node, ast.Call):
+            continue
+        done.add(event.node)
+        edits = _without(facts, event, event.node)
+        if edits:
+            yield Finding(CODE, facts.site(event.module, event.node), _GONE, edits)
+    for event in facts.events("unwrap"):
+        if event.node in done or event.name != "module" or not isinstance(event.node, ast.Attribute):
+            continue
+        done.add(event.node)
+        values = facts.values(event.node.value)
+        if _bare(values):
+            edits = _unwrapped(event.module, event.node, always=not _wrapped(values))
+            yield Finding(CODE, facts.site(event.module, event.node), _MODULE, edits)
+
+
+def _without(facts: Facts, event: Event, call: ast.Call) -> tuple[Edit, ...]:
+    """The edits that leave the model in place of `DataParallel(model, ...)`."""
+    module = event.module
+    model = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "module"), None)
+    if model is None:
+        return ()
+    statement = facts.statement(module, call)
+    if isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1:
+        if module.text(statement.targets[0]) == module.text(model):
+            return (delete_statement(facts.block(module, statement), module, statement),)
+    outer, inner = module.span(call), module.span(model)
+    return (
+        Edit(module, Span(outer.start, inner.start), ""),
+        Edit(module, Span(inner.end, outer.end), ""),
+    )
+
+
+def _bare(values: Values) -> bool:
+    return any(isinstance(value, Obj) and value.kind == "model" for value in values)
+
+
+def _wrapped(values: Values) -> bool:
+    return any(isinstance(value, Obj) and value.kind == "wrapped" for value in values)
+
+
+def _unwrapped(module: Module, node: ast.Attribute, *, always: bool) -> tuple[Edit, ...]:
+    """`x.module` as `x`, or as `unwrap(x)` where it may be wrapped on another way of getting there."""
+    span, base = module.span(node), module.span(node.value)
+    if always:
+        return (Edit(module, Span(base.end, span.end), ""),)
+    return (
+        Edit(module, Span(base.start, base.start), "«unwrap»("),
+        Edit(module, Span(base.end, span.end), ")"),
+    )
+

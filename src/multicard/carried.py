@@ -343,7 +343,7 @@ class _Reader:
     ) -> bool:
         """Whether somebody reads the value after the loop, or the next time round."""
         if isinstance(root, ast.Attribute):
-            base = root
+            base: ast.expr = root
             while isinstance(base, ast.Attribute | ast.Subscript):
                 base = base.value
             if isinstance(base, ast.Name) and self._born_inside(base.id):
@@ -363,8 +363,7 @@ class _Reader:
             if outer is not None and node in held(outer) and not self._reset_in(name, outer):
                 return True
         declared = any(
-            isinstance(node, ast.Global | ast.Nonlocal) and name in node.names
-            for node in walk(self.scope)
+            isinstance(node, ast.Global | ast.Nonlocal) and name in node.names for node in walk(self.scope)
         )
         if declared:
             return True

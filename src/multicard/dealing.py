@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from multicard.carried import Reading, read_loop
 from multicard.facts import Facts, key
-from multicard.interpret import Event
+from multicard.interpret import Event, turn_of
 from multicard.libraries import WRITES
 from multicard.source import Module
 from multicard.tree import held, walk
@@ -193,9 +193,7 @@ def _add_forwards(facts: Facts, visit: Visit) -> None:
 def expression_for(facts: Facts, visit: Visit, wrapped: Obj) -> str | None:
     """How the wrapped model is written in or just before a loop."""
     bound = {
-        part.id
-        for part in walk(visit.node)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+        part.id for part in walk(visit.node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
     }
     regions: list[ast.AST] = [visit.node, facts.scope(visit.module, visit.node)]
     for region in regions:
@@ -438,7 +436,11 @@ def written(facts: Facts, call: ast.Call) -> Written:
     given = dict(zip(POSITIONS, call.args, strict=False))
     given.update({keyword.arg: keyword.value for keyword in call.keywords if keyword.arg})
     unclear = any(isinstance(value, ast.Starred) for value in call.args)
-    spreads = [keyword for keyword in call.keywords if keyword.arg is None and _may_decide(facts, keyword.value, given)]
+    spreads = [
+        keyword
+        for keyword in call.keywords
+        if keyword.arg is None and _may_decide(facts, keyword.value, given)
+    ]
     unclear |= len(spreads) > 1 or any(not _is_path(keyword.value) for keyword in spreads)
     return Written(given, spreads[0] if spreads and not unclear else None, unclear)
 
@@ -483,7 +485,9 @@ def _sites(facts: Facts, wanted: set[Obj]) -> Iterator[Site]:
     for (module, call), loaders in calls.items():
         train = tuple(loader for loader in loaders if loader in facts.train_loaders)
         rest = tuple(loader for loader in loaders if loader not in facts.train_loaders)
-        evaluate = tuple(loader for loader in rest if _can_be_dealt(facts, loader)) if set(rest) & wanted else ()
+        evaluate = (
+            tuple(loader for loader in rest if _can_be_dealt(facts, loader)) if set(rest) & wanted else ()
+        )
         if train and rest:
             condition = _condition(facts, module, call, train, rest)
             yield Site(module, call, train, evaluate if condition else (), condition)
@@ -496,12 +500,9 @@ def _condition(
 ) -> str:
     """An expression at the site that tells training loaders from the others."""
     shuffle = next((keyword.value for keyword in call.keywords if keyword.arg == "shuffle"), None)
-    if shuffle is not None and not isinstance(shuffle, ast.Constant):
-        if all(_constants(loader.args.get("shuffle")) == {True} for loader in train) and all(
-            _constants(loader.args.get("shuffle")) == {False} for loader in rest
-        ):
-            text = module.text(shuffle)
-            return text if isinstance(shuffle, ast.Name | ast.Attribute) else f"({text})"
+    if shuffle is not None and not isinstance(shuffle, ast.Constant) and _tells(train, rest):
+        text = module.text(shuffle)
+        return text if isinstance(shuffle, ast.Name | ast.Attribute) else f"({text})"
     for name, value_of in _distinguishing(facts, module, call):
         ours = {value_of(loader) for loader in train}
         others = {value_of(loader) for loader in rest}
@@ -516,6 +517,13 @@ def _condition(
             return f"{name} == {words[0]!r}".replace("'", '"')
         return f"{name} in ({', '.join(repr(word) for word in words)})".replace("'", '"')
     return ""
+
+
+def _tells(train: tuple[Obj, ...], rest: tuple[Obj, ...]) -> bool:
+    """Whether training loaders shuffle and the others do not."""
+    return all(_constants(loader.args.get("shuffle")) == {True} for loader in train) and all(
+        _constants(loader.args.get("shuffle")) == {False} for loader in rest
+    )
 
 
 def _constants(values: Values | None) -> set[object]:
@@ -557,11 +565,9 @@ class _ValueOf:
         return self._argument(loader)
 
     def _turn(self, loader: Obj) -> object:
-        from multicard.interpret import turn_of  # noqa: PLC0415  # markers are private to the interpreter
-
         assert self.generator is not None
         for mark in loader.by:
-            index = turn_of(self.parent if isinstance(self.parent, ast.For) else self.parent, mark)
+            index = turn_of(self.parent, mark)
             if index is None:
                 continue
             for value in self.facts.values(self.generator.iter):
@@ -627,14 +633,14 @@ def _whole(facts: Facts, dealing: Dealing) -> Iterator[tuple[Module, ast.expr, s
 def loader_expressions(facts: Facts, region: ast.expr, loaders: list[Obj]) -> Iterator[ast.expr]:
     """The innermost expressions of a region that give these loaders themselves."""
     for node in walk(region):
-        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and facts.only(
-            facts.values(node), [*facts.loaders]
+        values = facts.values(node)
+        if (
+            isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
+            and facts.only(values, facts.loaders)
+            and any(loader in values for loader in loaders)
         ):
-            if any(loader in facts.values(node) for loader in loaders):
-                parent_is_loader = False
-                if not parent_is_loader:
-                    yield node
-                    return
+            yield node
+            return
 
 
 def forwards_of(facts: Facts, visit: Visit) -> list[Forward]:

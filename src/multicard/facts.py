@@ -59,7 +59,7 @@ class Facts:
     @cached_property
     def dealing(self) -> "Dealing":
         """Which loaders are dealt out, and which loops walk through shares."""
-        from multicard.dealing import deal  # noqa: PLC0415  # it reads facts itself
+        from multicard.dealing import deal  # it reads facts itself
 
         return deal(self)
 
@@ -194,7 +194,7 @@ class Facts:
     @cached_property
     def epoch_nodes(self) -> frozenset[ast.AST]:
         """Loops that go round a batch loop that trains, at any distance."""
-        found = set()
+        found: set[ast.AST] = set()
         for event in self.backwards:
             index = self._batch_loop(event)
             if index is not None:

@@ -40,6 +40,7 @@ from multicard.values import (
 
 BUILTINS = frozenset(dir(builtins))
 DEEPEST = 24
+_NOWHERE = ast.Tuple([], ast.Load())
 OFTEN = 40
 CONTAINERS = frozenset({"list", "tuple", "dict", "set", "iter"})
 
@@ -409,10 +410,8 @@ class Interpreter:
             self.eval(decorator)
             target = decorator.func if isinstance(decorator, ast.Call) else decorator
             for value in self.seen.get(target, NOTHING):
-                if isinstance(value, Lib):
-                    decorators.append(value.name)
-                elif isinstance(value, Method):
-                    decorators.append(value.name)
+                if isinstance(value, Lib | Method):
+                    decorators += [value.name]
         function = Func(node, self.frame.module, self.frame, cls=self.frame.cls, decorators=tuple(decorators))
         self.functions.setdefault(node, function)
         self.frame.names[node.name] = self._decorated(node, one(function))
@@ -487,13 +486,12 @@ class Interpreter:
         over = self.eval(node.iter)
         items = self._unrolled(over)
         if items is not None:
-            falls = True
             for index, item in enumerate(items):
                 loop = Loop(node, self.frame.module, over, (), tuple(self.calls))
                 self.loops.append(loop)
                 self.calls.append(_turn(node, index))
                 self.store(node.target, item)
-                falls = self.block(node.body)
+                self.block(node.body)
                 self.calls.pop()
                 self.loops.pop()
                 for names in loop.exits:
@@ -793,12 +791,12 @@ class Interpreter:
             case Obj(kind="loader"):
                 return one(Data(loaders=frozenset({value}), tags=frozenset({"local", "batch"})))
             case Obj(kind="iter", name="enumerate"):
-                pair = self.birth("tuple", "tuple", value.call or ast.Tuple())
+                pair = self.birth("tuple", "tuple", value.call or _NOWHERE)
                 base = value.items[0] if value.items else SOME
                 pair.items = [SOME, self.iterate(base)]
                 return one(pair)
             case Obj(kind="iter", name="zip"):
-                pair = self.birth("tuple", "tuple", value.call or ast.Tuple())
+                pair = self.birth("tuple", "tuple", value.call or _NOWHERE)
                 pair.items = [self.iterate(base) for base in value.items or ()]
                 return one(pair)
             case Obj(kind="iter"):
@@ -857,9 +855,9 @@ class Interpreter:
                 if isinstance(child, ast.expr):
                     self.eval(child)
             return SOME
-        values = method(node)
-        self.seen[node] = join(self.seen.get(node, NOTHING), values)
-        return values
+        found: Values = method(node)
+        self.seen[node] = join(self.seen.get(node, NOTHING), found)
+        return found
 
     def eval_Attribute(self, node: ast.Attribute) -> Values:
         result: Values = NOTHING
@@ -889,7 +887,9 @@ class Interpreter:
                     return one(inner)
                 self.record("attr", attr, node, value)
                 return self.attribute_of(inner, attr, node, through=value)
-            case Obj(kind="model") if attr == "_orig_mod" or (attr == "module" and not self._owns(value, attr)):
+            case Obj(kind="model") if attr == "_orig_mod" or (
+                attr == "module" and not self._owns(value, attr)
+            ):
                 self.record("unwrap", attr, node, value)
                 return one(value)
             case Obj():
@@ -900,7 +900,9 @@ class Interpreter:
                 return self._class_attribute(value, attr, None) or one(Unknown(f"no `{attr}` in the class"))
             case Data():
                 if attr == "shape":
-                    return one(Data(frozenset(), value.loaders, frozenset({"size"}) | (value.tags & {"local"})))
+                    return one(
+                        Data(frozenset(), value.loaders, frozenset({"size"}) | (value.tags & {"local"}))
+                    )
                 if attr in libraries.DATA_ATTRIBUTES:
                     return one(value)
                 return one(Method(value, attr, node))
@@ -935,7 +937,7 @@ class Interpreter:
             if values:
                 return values
         if obj.kind == "namespace":
-            return one(Const(None, config=True)) if attr in {"local_rank"} else SOME
+            return one(Const(None, config=True)) if attr == "local_rank" else SOME
         if obj.kind == "loader" and attr == "dataset":
             return obj.args.get("dataset", SOME)
         if obj.kind == "loader" and attr in {"sampler", "batch_sampler", "batch_size"}:
@@ -1356,18 +1358,20 @@ class Interpreter:
             self.inside.append(model)
             inner = self.call_values(method, node, args, kwargs)
             self.inside.pop()
-            kept = frozenset(v for v in inner if isinstance(v, Obj) and v.kind in CONTAINERS)
             given = merge([given, data_of(inner)])
         else:
-            inner, kept = NOTHING, NOTHING
+            inner = NOTHING
+        kept = [value for value in inner if isinstance(value, Obj) and value.kind in CONTAINERS]
         own = model if not self.inside else self.inside[0]
         reached = given.models if model.kind == "criterion" else given.models | {own}
-        result = Data(
-            reached, given.loaders, given.tags | {"local"} if reached or given.local else given.tags
-        )
+        tags = given.tags | {"local"} if reached or given.local else given.tags
+        tags = tags - {"count", "size"}
+        if model.kind == "criterion":
+            tags |= {self._reduction(model, node, args)}
+        result = Data(reached, given.loaders, tags)
         for item in kept:
-            if isinstance(item, Obj) and item.items and len(inner) == 1 and item.kind == "tuple":
-                pair = self.birth("tuple", "tuple", node or ast.Tuple())
+            if item.items and len(inner) == 1 and item.kind == "tuple":
+                pair = self.birth("tuple", "tuple", node or _NOWHERE)
                 pair.items = [one(merge([result, data_of(part)])) for part in item.items]
                 return one(pair)
         return one(result)
@@ -1379,9 +1383,15 @@ class Interpreter:
             return "summed"
         if Const("none") in reduction or Const(False) in criterion.args.get("reduce", NOTHING):
             return "each"
-        if "ignore_index" in criterion.args and node is not None and isinstance(node.func, ast.Name | ast.Attribute):
+        if (
+            "ignore_index" in criterion.args
+            and node is not None
+            and isinstance(node.func, ast.Name | ast.Attribute)
+        ):
             name = self.frame.module.text(node.func)
-            self.record("local_mean", f"{name}.ignore_index", node, merge([data_of(item) for item in args] or [PLAIN]))
+            self.record(
+                "local_mean", f"{name}.ignore_index", node, merge([data_of(item) for item in args] or [PLAIN])
+            )
         return "averaged"
 
     def call_function(
@@ -1569,16 +1579,18 @@ def truth(values: Values) -> bool | None:
     for value in values:
         if isinstance(value, Const) and not value.config:
             outcomes.add(bool(value.value))
-        elif isinstance(value, Func | Class | Mod):
-            outcomes.add(True)
-        elif isinstance(value, Obj) and value.kind in {
-            "model",
-            "wrapped",
-            "optimizer",
-            "loader",
-            "scaler",
-            "scheduler",
-        }:
+        elif isinstance(value, Func | Class | Mod) or (
+            isinstance(value, Obj)
+            and value.kind
+            in {
+                "model",
+                "wrapped",
+                "optimizer",
+                "loader",
+                "scaler",
+                "scheduler",
+            }
+        ):
             outcomes.add(True)
         else:
             return None
@@ -1618,9 +1630,7 @@ def _assigned(loop: ast.AST) -> frozenset[str]:
     found = _ASSIGNED.get(loop)
     if found is None:
         found = frozenset(
-            node.id
-            for node in walk(loop)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            node.id for node in walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         )
         _ASSIGNED[loop] = found
     return found

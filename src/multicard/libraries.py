@@ -197,7 +197,6 @@ MODEL_METHODS = frozenset(
         "generate",
         "gradient_checkpointing_enable",
         "resize_token_embeddings",
-        "children",
     }
 )
 SAME_MODEL = frozenset(
@@ -476,7 +475,7 @@ def call(
     if isinstance(place, ast.Call):
         run.escape(place, args, kwargs, name)
     data = merge([data_of(values) for values in bound.values()] or [PLAIN])
-    if name in NO_GRAD or name == "torch.set_grad_enabled" or name == "torch.enable_grad":
+    if name in NO_GRAD or name in {"torch.set_grad_enabled", "torch.enable_grad"}:
         return _grad_mode(run, name, place, bound)
     if name.startswith("torch.nn.functional.") and data.models:
         data = _functional_loss(run, tail, place, bound, data)
@@ -497,11 +496,27 @@ def call(
     return one(data)
 
 
-_LOSSES = frozenset({
-    "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy", "huber_loss",
-    "binary_cross_entropy_with_logits", "kl_div", "margin_ranking_loss", "triplet_margin_loss", "cosine_embedding_loss",
-    "ctc_loss", "hinge_embedding_loss", "soft_margin_loss", "poisson_nll_loss", "gaussian_nll_loss",
-})
+_LOSSES = frozenset(
+    {
+        "cross_entropy",
+        "nll_loss",
+        "mse_loss",
+        "l1_loss",
+        "smooth_l1_loss",
+        "binary_cross_entropy",
+        "huber_loss",
+        "binary_cross_entropy_with_logits",
+        "kl_div",
+        "margin_ranking_loss",
+        "triplet_margin_loss",
+        "cosine_embedding_loss",
+        "ctc_loss",
+        "hinge_embedding_loss",
+        "soft_margin_loss",
+        "poisson_nll_loss",
+        "gaussian_nll_loss",
+    }
+)
 
 
 def _functional_loss(
@@ -823,9 +838,9 @@ def _shape(node: ast.expr) -> tuple[str, str] | None:
             head, _, _ = text.partition("%")
             return head, text.rpartition("%")[2][1:]
         case ast.JoinedStr(values=[first_part, *_, last_part]):
-            head = first_part.value if isinstance(first_part, ast.Constant) else ""
-            tail = last_part.value if isinstance(last_part, ast.Constant) else ""
-            return str(head), str(tail)
+            before = first_part.value if isinstance(first_part, ast.Constant) else ""
+            after = last_part.value if isinstance(last_part, ast.Constant) else ""
+            return str(before), str(after)
         case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
             return text.partition("{")[0], text.rpartition("}")[2]
         case _:
@@ -1092,7 +1107,7 @@ def method(
         case Const(value=str()):
             if name == "format":
                 return one(merge([data_of(values) for values in given] or [PLAIN]))
-            if name in {"split"}:
+            if name == "split":
                 return SOME
             return one(merge([data_of(values) for values in given])) if given else SOME
         case Obj(kind="wrapped" | "model"):
@@ -1111,13 +1126,13 @@ def _data_method(
     if name == "backward":
         run.record("backward", name, place, owner, bound)
         return NONE
-    if name in {"register_hook"}:
+    if name == "register_hook":
         for values in given:
             for value in values:
                 if isinstance(value, Func):
                     run.apply(value, None, [SOME], {})
         return SOME
-    if name in {"requires_grad_"} and "params" in owner.tags:
+    if name == "requires_grad_" and "params" in owner.tags:
         for model in owner.models:
             run.record("freeze", "", place, model, {"value": bound.get("0", one(Const(True)))})
         return one(owner)
@@ -1126,7 +1141,7 @@ def _data_method(
     data = merge([owner, *(data_of(values) for values in given)])
     if name in _DRAWING_METHODS:
         data = Data(data.models, data.loaders, data.tags | {"random"})
-    if name in {"detach"}:
+    if name == "detach":
         data = Data(frozenset(), data.loaders, data.tags)
     elif name in {"sum", "mean"}:
         axes = [values for key, values in bound.items() if key in {"0", "dim", "axis"}]
@@ -1191,7 +1206,7 @@ def _model_method(
         return one(owner)
     if name in {"parameters", "named_parameters", "buffers", "named_buffers"}:
         return one(Data(models=frozenset({model}), tags=frozenset({"params"})))
-    if name in {"state_dict"}:
+    if name == "state_dict":
         return one(_state(run, model, place))
     if name in {"modules", "children", "named_modules", "named_children", "values", "items", "keys"}:
         obj = run.birth("iter", name, place)
@@ -1245,10 +1260,10 @@ def _container_method(
             return NONE
         case "update":
             for source in args:
-                for value in source:
-                    if isinstance(value, Obj):
-                        owner.attrs.update(value.attrs)
-                        owner.rest = join(owner.rest, value.rest)
+                for held in source:
+                    if isinstance(held, Obj):
+                        owner.attrs.update(held.attrs)
+                        owner.rest = join(owner.rest, held.rest)
             owner.attrs.update(kwargs)
             return NONE
         case "items" if owner.name == "__dict__" or (
@@ -1285,8 +1300,8 @@ def _container_method(
             if owner.kind in {"dict", "namespace"} and args:
                 keys = [value.value for value in args[0] if isinstance(value, Const)]
                 found: Values = NOTHING
-                for key in keys:
-                    found = join(found, owner.attrs.get(str(key), NOTHING))
+                for named in keys:
+                    found = join(found, owner.attrs.get(str(named), NOTHING))
                 result = join(found or owner.rest, args[1] if len(args) > 1 else NOTHING)
                 return result or SOME
             return run.iterate(one(owner))
@@ -1307,7 +1322,7 @@ def _container_method(
 def _object_method(
     run: "Interpreter", owner: Obj, name: str, place: ast.AST, args: list[Values], kwargs: dict[str, Values]
 ) -> Values:
-    starred = isinstance(place, ast.Call) and any(keyword.arg is None for keyword in place.keywords)
+    isinstance(place, ast.Call) and any(keyword.arg is None for keyword in place.keywords)
     bound = {str(index): values for index, values in enumerate(args)} | kwargs
     if owner.kind == "super":
         for value in owner.rest:
@@ -1378,7 +1393,7 @@ def _object_method(
     if name in {"now", "today", "strftime"} or "clock" in data_of(owner.rest).tags:
         return one(Data(tags=frozenset({"clock"})))
     data = merge([data_of(one(owner)), *(data_of(values) for values in (*args, *kwargs.values()))])
-    if owner.name in {"torch.Generator"}:
+    if owner.name == "torch.Generator":
         return one(owner)
     if owner.kind in {"lib", "metric"} and owner.name.startswith(
         ("pandas", "matplotlib", "PIL", "wandb", "logging", "pathlib")

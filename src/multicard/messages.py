@@ -22,5 +22,7 @@ class Text:
 
 def language_of_the_locale() -> Language:
     """Chinese where the user's locale is Chinese, English elsewhere."""
-    named = next((os.environ[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if os.environ.get(name)), None)
+    named = next(
+        (os.environ[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if os.environ.get(name)), None
+    )
     return "zh" if (named or locale.getlocale()[0] or "").lower().startswith("zh") else "en"

@@ -56,7 +56,7 @@ RUNTIME = frozenset(
         "vary_seed",
         "whole_loader",
         "all_trainable",
-    "own_buffers",
+        "own_buffers",
     }
 )
 PLAIN = {

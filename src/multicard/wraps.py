@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from multicard.facts import Facts
-from multicard.interpret import Event, Interpreter, Wrap
+from multicard.interpret import Event, Interpreter, Loop, Wrap
 from multicard.libraries import WITHOUT_PARAMETERS
 from multicard.program import Program
 from multicard.source import Module
@@ -196,7 +196,7 @@ def _toggles(facts: Facts, group: Group) -> bool:
 def _places(facts: Facts, group: Group) -> Iterator[Wrap]:
     """Statements after which the group may be wrapped, the latest first."""
     members = set(group.models)
-    births = {
+    births: dict[object, tuple[Loop, ...]] = {
         event.subject: event.loops
         for event in facts.events("construct", dead=False)
         if event.subject in members
@@ -230,7 +230,7 @@ def _levels(facts: Facts, module: Module, statement: ast.stmt) -> Iterator[ast.s
         yield parent
 
 
-def _same_loops(event: Event, born: tuple[object, ...] | None) -> bool:
+def _same_loops(event: Event, born: tuple[Loop, ...] | None) -> bool:
     """Whether a name is bound as often as the model is made."""
     return not event.loops or (born is not None and len(born) == len(event.loops))
 

@@ -1,4 +1,4 @@
-'''Leave a loop together.
+"""Leave a loop together.
 
 Early stopping that one rank decides alone leaves the others waiting for it for ever.  Rank 0 decides, all follow;
 where the metric is the same on all ranks already this costs one small broadcast an epoch.
@@ -16,7 +16,7 @@ After:
         loss = train_one_epoch()
         if broadcast_value(loss > best):
             break
-'''
+"""
 
 import ast
 from collections.abc import Iterator
@@ -85,11 +85,17 @@ def _left_loop(facts: Facts, module: Module, node: ast.AST) -> ast.AST | None:
     exits = isinstance(node, ast.Return | ast.Raise) or (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Call)
-        and any(isinstance(value, Lib) and value.name in {"sys.exit", "os._exit", "builtins.exit", "builtins.quit"} for value in facts.values(node.value.func))
+        and any(
+            isinstance(value, Lib)
+            and value.name in {"sys.exit", "os._exit", "builtins.exit", "builtins.quit"}
+            for value in facts.values(node.value.func)
+        )
     )
     if exits:
         for parent in facts.ancestors(module, node):
-            if isinstance(parent, ast.For | ast.While) and (parent in facts.epoch_nodes or parent in facts.training_nodes):
+            if isinstance(parent, ast.For | ast.While) and (
+                parent in facts.epoch_nodes or parent in facts.training_nodes
+            ):
                 return parent
             if isinstance(parent, ast.FunctionDef | ast.Lambda):
                 return None
@@ -141,9 +147,12 @@ def _invariant(facts: Facts, module: Module, node: ast.expr, depth: int) -> bool
             return any(
                 isinstance(value, Obj) and value.kind == "namespace" for value in facts.values(owner)
             ) or (isinstance(owner, ast.Attribute | ast.Name) and _is_options(facts, owner))
-        case ast.Call(func=ast.Name(id="len" | "int" | "float" | "bool" | "isinstance" | "hasattr"), args=args):
+        case ast.Call(
+            func=ast.Name(id="len" | "int" | "float" | "bool" | "isinstance" | "hasattr"), args=args
+        ):
             return all(
-                isinstance(argument, ast.Name | ast.Attribute | ast.Constant) or _invariant(facts, module, argument, depth)
+                isinstance(argument, ast.Name | ast.Attribute | ast.Constant)
+                or _invariant(facts, module, argument, depth)
                 for argument in args
             )
         case ast.Name(id=name):
@@ -160,7 +169,11 @@ def _is_options(facts: Facts, owner: ast.expr) -> bool:
 
 def _invariant_name(facts: Facts, module: Module, node: ast.expr, name: str, depth: int) -> bool:
     scope = facts.scope(module, node)
-    bindings = [part for part in walk(scope) if isinstance(part, ast.Name) and part.id == name and not isinstance(part.ctx, ast.Load)]
+    bindings = [
+        part
+        for part in walk(scope)
+        if isinstance(part, ast.Name) and part.id == name and not isinstance(part.ctx, ast.Load)
+    ]
     if not bindings:
         if isinstance(scope, ast.Module):
             return True
@@ -174,10 +187,14 @@ def _invariant_name(facts: Facts, module: Module, node: ast.expr, name: str, dep
                 if not _counts(iterable, target, binding):
                     return False
             case ast.Assign(targets=[ast.Name()], value=value):
-                if not _invariant(facts, module, value, depth + 1) or _under_choice(facts, module, statement, scope, depth):
+                if not _invariant(facts, module, value, depth + 1) or _under_choice(
+                    facts, module, statement, scope, depth
+                ):
                     return False
             case ast.AugAssign(value=value):
-                if not _invariant(facts, module, value, depth + 1) or _under_choice(facts, module, statement, scope, depth):
+                if not _invariant(facts, module, value, depth + 1) or _under_choice(
+                    facts, module, statement, scope, depth
+                ):
                     return False
             case _:
                 return False
@@ -198,7 +215,9 @@ def _invariant_attribute(facts: Facts, module: Module, node: ast.expr, attr: str
         scope = facts.scope(module, part)
         match statement:
             case ast.Assign(targets=[ast.Attribute()], value=value) | ast.AugAssign(value=value):
-                if not _invariant(facts, module, value, depth + 1) or _under_choice(facts, module, statement, scope, depth):
+                if not _invariant(facts, module, value, depth + 1) or _under_choice(
+                    facts, module, statement, scope, depth
+                ):
                     return False
             case _:
                 return False
@@ -238,6 +257,13 @@ def _plateaus(facts: Facts) -> Iterator[Finding]:
         if not isinstance(node, ast.Call) or node in done:
             continue
         done.add(node)
-        metric = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "metrics"), None)
+        metric = (
+            node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "metrics"), None)
+        )
         if metric is not None and may_differ(facts.values(metric)):
-            yield Finding(CODE, facts.site(event.module, metric), _PLATEAU, call_with(event.module, metric, "«broadcast_value»"))
+            yield Finding(
+                CODE,
+                facts.site(event.module, metric),
+                _PLATEAU,
+                call_with(event.module, metric, "«broadcast_value»"),
+            )

@@ -1,4 +1,4 @@
-'''Say what the effective batch becomes, or keep it.
+"""Say what the effective batch becomes, or keep it.
 
 The batch size in the script is the batch of one card: N cards make a step of N times as many samples, and an epoch
 has N times fewer steps.  With `--batch global` each card takes its part of the script's batch instead.
@@ -10,7 +10,7 @@ Before:
 After (`--batch global`):
 
     loader = DataLoader(data, batch_size=per_card(64), sampler=DistributedSampler(data, shuffle=True))
-'''
+"""
 
 from collections.abc import Iterator
 
@@ -42,9 +42,9 @@ def find(facts: Facts) -> Iterator[Finding]:
     sites = [site for site in facts.dealing.sites if site.train]
     if facts.batch == "per-card":
         if sites:
-            site = facts.site(sites[0].module, sites[0].call)
+            place = facts.site(sites[0].module, sites[0].call)
             stepped = _by_step(facts)
-            yield Finding(CODE, site, _GROWS, kind=Kind.NOTE)
+            yield Finding(CODE, place, _GROWS, kind=Kind.NOTE)
             if stepped is not None:
                 yield stepped
         return

@@ -1,4 +1,4 @@
-'''Divide by the number of batches on all ranks.
+"""Divide by the number of batches on all ranks.
 
 `len(val_loader)` is the number of this rank's batches once the loader is dealt out; a total over all ranks must be
 divided by the number over all ranks.
@@ -10,7 +10,7 @@ Before:
 After:
 
     val_loss /= global_batches(val_loader)
-'''
+"""
 
 import ast
 from collections.abc import Iterator
@@ -48,7 +48,9 @@ def find(facts: Facts) -> Iterator[Finding]:
         if dealt and (divides or (evaluating and _computes(facts, events[0], node))):
             if not evaluating and not _of_total(facts, events[0], node):
                 continue
-            yield Finding(CODE, facts.site(module, node), _WHY, (replace(module, node.func, "«global_batches»"),))
+            yield Finding(
+                CODE, facts.site(module, node), _WHY, (replace(module, node.func, "«global_batches»"),)
+            )
 
 
 def _divides(facts: Facts, event: Event, node: ast.Call) -> bool:
@@ -87,8 +89,8 @@ def _computes(facts: Facts, event: Event, node: ast.Call) -> bool:
 
 def _of_total(facts: Facts, event: Event, node: ast.Call) -> bool:
     """Whether what a training loader's length divides is a total over the ranks."""
-    from multicard.carried import How, read_loop  # noqa: PLC0415  # read only where a length is found
-    from multicard.rules.total_metrics import _safe  # noqa: PLC0415
+    from multicard.carried import How, read_loop  # read only where a length is found
+    from multicard.rules.total_metrics import _safe
 
     for training in facts.trainings:
         loop = training.loop

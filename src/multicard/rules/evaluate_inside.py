@@ -1,4 +1,4 @@
-'''Evaluate with the model inside the wrapper, its buffers the same on every rank.
+"""Evaluate with the model inside the wrapper, its buffers the same on every rank.
 
 The forward pass of a wrapped model is collective: it broadcasts buffers, also in eval mode.  Ranks that evaluate
 different numbers of batches would wait for each other for ever.  And BatchNorm statistics differ between ranks
@@ -14,9 +14,8 @@ After:
     sync_buffers(model)
     for x, y in val_loader:
         loss += criterion(model.module(x), y).item()
-'''
+"""
 
-import ast
 from collections.abc import Iterator
 
 from multicard.dealing import Visit, forwards_of
@@ -26,6 +25,10 @@ from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.rules.reach_inside import always_wrapped
 from multicard.values import Func
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ast
 
 CODE = "MC303"
 TITLE = Text("Evaluate with the model inside", "验证时使用内部模型")

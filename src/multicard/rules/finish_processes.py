@@ -1,4 +1,4 @@
-'''Destroy the process group at the end.
+"""Destroy the process group at the end.
 
 Without it torch warns of leaked resources, and NCCL may hold a card until its watchdog gives up.  `setup_ddp` also
 registers it for the case that the script leaves by an error.
@@ -14,7 +14,7 @@ After:
         local_rank, rank, world_size = setup_ddp()
         main()
         dist.destroy_process_group()
-'''
+"""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-'''Reach the model's own attributes through the wrapper.
+"""Reach the model's own attributes through the wrapper.
 
 DDP has no `features`, `fc` or `init_hidden`, and its `state_dict` carries `module.` before every name.  What the
 wrapper passes on itself (`train`, `eval`, `parameters`, `zero_grad`, …) stays as it is.
@@ -12,7 +12,7 @@ After:
 
     for param in model.module.features.parameters():
         param.requires_grad = False
-'''
+"""
 
 import ast
 from collections.abc import Iterator
@@ -28,18 +28,60 @@ from multicard.values import Const, Obj, Values
 CODE = "MC302"
 TITLE = Text("Reach inside the wrapper", "通过 .module 访问模型")
 
-PASSED_ON = frozenset({
-    "train", "eval", "parameters", "zero_grad", "to", "cuda", "cpu", "requires_grad_", "training", "modules", "buffers",
-    "half", "float", "double", "bfloat16", "apply", "module", "no_sync", "forward", "share_memory", "type", "__class__",
-    "_orig_mod", "named_modules_", "join",
-})
-LOOKED_AT = frozenset({
-    "builtins.isinstance", "builtins.hasattr", "builtins.id", "builtins.type", "builtins.callable", "builtins.print",
-    "torch.save", "torch.jit.save", "torch.onnx.export", "pickle.dump",
-})
-NAMED = frozenset({
-    "state_dict", "load_state_dict", "named_parameters", "named_modules", "named_buffers", "named_children", "children",
-})
+PASSED_ON = frozenset(
+    {
+        "train",
+        "eval",
+        "parameters",
+        "zero_grad",
+        "to",
+        "cuda",
+        "cpu",
+        "requires_grad_",
+        "training",
+        "modules",
+        "buffers",
+        "half",
+        "float",
+        "double",
+        "bfloat16",
+        "apply",
+        "module",
+        "no_sync",
+        "forward",
+        "share_memory",
+        "type",
+        "__class__",
+        "_orig_mod",
+        "named_modules_",
+        "join",
+    }
+)
+LOOKED_AT = frozenset(
+    {
+        "builtins.isinstance",
+        "builtins.hasattr",
+        "builtins.id",
+        "builtins.type",
+        "builtins.callable",
+        "builtins.print",
+        "torch.save",
+        "torch.jit.save",
+        "torch.onnx.export",
+        "pickle.dump",
+    }
+)
+NAMED = frozenset(
+    {
+        "state_dict",
+        "load_state_dict",
+        "named_parameters",
+        "named_modules",
+        "named_buffers",
+        "named_children",
+        "children",
+    }
+)
 _WHY = Text(
     "`{name}` is the model's, not the wrapper's",
     "`{name}` 属于模型本身,不属于包装器",
@@ -78,7 +120,10 @@ def _given_away(facts: Facts) -> Iterator[Finding]:
             done.add(argument)
             edits = inner(facts, event.module, argument, named=True)
             if edits is not None:
-                why = Text(f"`{event.name}` must get the model, not the wrapper", f"`{event.name}` 需要的是模型本身,而不是包装器")
+                why = Text(
+                    f"`{event.name}` must get the model, not the wrapper",
+                    f"`{event.name}` 需要的是模型本身,而不是包装器",
+                )
                 yield Finding(CODE, facts.site(event.module, argument), why, edits)
 
 
@@ -87,8 +132,10 @@ def _attribute(facts: Facts, event: Event, node: ast.AST) -> Iterator[Finding]:
     base = base_of(node)
     if base is None:
         return
-    why = _STATE if event.name in {"state_dict", "load_state_dict"} else Text(
-        _WHY.en.format(name=event.name), _WHY.zh.format(name=event.name)
+    why = (
+        _STATE
+        if event.name in {"state_dict", "load_state_dict"}
+        else Text(_WHY.en.format(name=event.name), _WHY.zh.format(name=event.name))
     )
     edits = inner(facts, module, base, named=event.name in NAMED)
     if edits is None:
@@ -96,7 +143,9 @@ def _attribute(facts: Facts, event: Event, node: ast.AST) -> Iterator[Finding]:
             CODE,
             facts.site(module, base),
             why,
-            advice=Text("write `.module.` here where the model is wrapped", "模型已包装时,请在这里加上 `.module.`"),
+            advice=Text(
+                "write `.module.` here where the model is wrapped", "模型已包装时,请在这里加上 `.module.`"
+            ),
             kind=Kind.LEFT,
         )
         return
@@ -122,7 +171,11 @@ def inner(facts: Facts, module: Module, base: ast.expr, *, named: bool) -> tuple
     `named`: parameter names matter, and `torch.compile` puts a prefix of its own before them.
     """
     values = facts.values(base)
-    if always_wrapped(values) and not (named and compiled(values)) and isinstance(base, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
+    if (
+        always_wrapped(values)
+        and not (named and compiled(values))
+        and isinstance(base, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
+    ):
         return (attribute(module, base, "module"),)
     if isinstance(base, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
         return call_with(module, base, "«unwrap»")
@@ -138,5 +191,6 @@ def always_wrapped(values: Values) -> bool:
 def compiled(values: Values) -> bool:
     """Whether `torch.compile` may stand between the wrapper and the model."""
     return any(
-        isinstance(value, Obj) and value.inner is not None and "*compiled" in value.inner.args for value in values
+        isinstance(value, Obj) and value.inner is not None and "*compiled" in value.inner.args
+        for value in values
     )

@@ -1,4 +1,4 @@
-'''Take `nn.DataParallel` away: each process has one card.
+"""Take `nn.DataParallel` away: each process has one card.
 
 DataParallel splits every batch over all cards that one process sees.  Under torchrun each process sees them all and
 has one; its DDP wrapper comes later.  `.module` that reached through DataParallel stays where DDP wraps the model.
@@ -10,7 +10,7 @@ Before:
 After:
 
     model = model
-'''
+"""
 
 import ast
 from collections.abc import Iterator
@@ -90,4 +90,3 @@ def _unwrapped(module: Module, node: ast.Attribute, *, always: bool) -> tuple[Ed
         Edit(module, Span(base.start, base.start), "«unwrap»("),
         Edit(module, Span(base.end, span.end), ")"),
     )
-

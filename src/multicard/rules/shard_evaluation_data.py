@@ -1,4 +1,4 @@
-'''Deal evaluation out in whole batches, without repeating a sample.
+"""Deal evaluation out in whole batches, without repeating a sample.
 
 `DistributedSampler` pads: 359 samples on two ranks are counted as 360.  `EvalSampler` deals the very batches of the
 single-card run, so every sample counts once and every mean of batches stays what it was.  Where a loop over the
@@ -23,7 +23,7 @@ After:
         for x, y in val_loader:
             correct += (model.module(x).argmax(1) == y).sum().item()
         correct = all_reduce_sum(correct)
-'''
+"""
 
 from collections.abc import Iterator
 
@@ -62,12 +62,18 @@ def find(facts: Facts) -> Iterator[Finding]:
             call_with(module, node, "«whole_loader»"),
         )
     for visit in facts.dealing.visits:
-        if facts.dealing.shared(visit) or visit.dead or visit.also_trains or not visit.forwards or visit.understood:
+        if (
+            facts.dealing.shared(visit)
+            or visit.dead
+            or visit.also_trains
+            or not visit.forwards
+            or visit.understood
+        ):
             continue
-        node, en, zh = visit.why()
+        problem, en, zh = visit.why()
         yield Finding(
             CODE,
-            facts.site(visit.module, node),
+            facts.site(visit.module, problem),
             Text(
                 f"evaluation stays whole on every rank (same numbers, not faster): {en}",
                 f"验证在每个进程上完整进行(结果相同,但不会更快):{zh}",

@@ -1,4 +1,4 @@
-'''Deal the training data out, so that each rank trains on its own share.
+"""Deal the training data out, so that each rank trains on its own share.
 
 Without this every process reads the whole data set: N processes do N times the work to average N copies of one
 gradient.  The sampler seeds its shuffle with the epoch, so it is told the epoch, or every epoch comes in one order.
@@ -10,7 +10,7 @@ Before:
 After:
 
     loader = DataLoader(data, batch_size=32, sampler=DistributedSampler(data, shuffle=True))
-'''
+"""
 
 import ast
 from collections.abc import Iterator
@@ -75,12 +75,24 @@ def dealt_out(facts: Facts, site: Site, arguments: Written) -> Iterator[Edit]:
     else:
         data = f'{spread}["dataset"]'
     shuffle, own = given.get("shuffle"), given.get("sampler")
-    text = module.text(shuffle) if shuffle is not None else f'{spread}.get("shuffle", False)' if hidden else "False"
+    text = (
+        module.text(shuffle)
+        if shuffle is not None
+        else f'{spread}.get("shuffle", False)'
+        if hidden
+        else "False"
+    )
     sampler = training_sampler(module, given, data, text) if site.train else ""
     if own is not None and not _none(own) and sampler:
         sampler = _sharded(facts, module, own, sampler)
     if site.evaluate:
-        batch = module.text(given["batch_size"]) if "batch_size" in given else f'{spread}.get("batch_size", 1)' if spread else "1"
+        batch = (
+            module.text(given["batch_size"])
+            if "batch_size" in given
+            else f'{spread}.get("batch_size", 1)'
+            if spread
+            else "1"
+        )
         exact = f"«EvalSampler»({data}, {batch})"
         sampler = f"{sampler} if {site.condition} else {exact}" if sampler else exact
     if arguments.spread is not None and hidden and shuffle is None:
@@ -119,7 +131,9 @@ def _named(
     if _is_path(data):
         return module.text(data), ()
     taken = facts.bound_names(module)
-    free = next(word for word in (name, f"{name}_", *(f"{name}{i}" for i in range(2, 99))) if word not in taken)
+    free = next(
+        word for word in (name, f"{name}_", *(f"{name}{i}" for i in range(2, 99))) if word not in taken
+    )
     keyword = any(item.value is data for item in call.keywords)
     return free, wrap(module, data, f"({free} := " if keyword else f"{free} := ", ")" if keyword else "")
 

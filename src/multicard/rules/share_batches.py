@@ -1,4 +1,4 @@
-'''Share out batches that the script cuts by hand.
+"""Share out batches that the script cuts by hand.
 
 Without a DataLoader there is no sampler: a loop over `range(0, n, batch_size)` or over a list of batches makes every
 rank do the same work.  Each rank takes every N-th batch, all equally many.  Where batches are drawn at random, each
@@ -13,7 +13,7 @@ After:
 
     for start in share_of(range(0, len(data), 32)):
         x = data[order[start:start + 32]]
-'''
+"""
 
 import ast
 from collections.abc import Iterator
@@ -57,7 +57,11 @@ def shared_loop(facts: Facts, training: Training) -> ast.expr | None:
         target = loop.node.target
         if isinstance(target, ast.Tuple) and node is not loop.node.iter:
             target = target.elts[-1]
-        return node if isinstance(target, ast.Name) and _picks(facts, loop.module, loop.node, target.id) else None
+        return (
+            node
+            if isinstance(target, ast.Name) and _picks(facts, loop.module, loop.node, target.id)
+            else None
+        )
     if _over_batches(facts, node):
         return node
     return None
@@ -113,7 +117,8 @@ def _share(facts: Facts, training: Training) -> Finding:
 def drawn(facts: Facts, training: Training) -> bool:
     """Whether the batch of a training loop is drawn at random inside it."""
     return any(
-        event.name.startswith(("random.", "numpy.random.")) or event.name in {"torch.randint", "torch.randperm"}
+        event.name.startswith(("random.", "numpy.random."))
+        or event.name in {"torch.randint", "torch.randperm"}
         for event in facts.events("call", dead=False)
         if any(loop.node is training.loop.node for loop in event.loops) and not event.inside
     )
@@ -189,8 +194,13 @@ def _over_batches(facts: Facts, node: ast.expr) -> bool:
 
 def _gives_batches(value: Obj) -> bool:
     """Whether an object of a class of the script's is iterated batch by batch."""
-    return value.kind == "instance" and value.cls is not None and any(
-        isinstance(part, ast.FunctionDef) and part.name in {"__iter__", "__next__"} for part in value.cls.node.body
+    return (
+        value.kind == "instance"
+        and value.cls is not None
+        and any(
+            isinstance(part, ast.FunctionDef) and part.name in {"__iter__", "__next__"}
+            for part in value.cls.node.body
+        )
     )
 
 

@@ -1,4 +1,4 @@
-'''Start the process group and learn which process this is.
+"""Start the process group and learn which process this is.
 
 torchrun starts the same script once for each card.  Until `init_process_group` the processes do not know of each
 other; until `set_device` they all use card 0.  `setup_ddp` does both, seeds all ranks alike, and makes a plain
@@ -17,7 +17,7 @@ After:
 
     local_rank, rank, world_size = setup_ddp()
     torch.backends.cudnn.benchmark = True
-'''
+"""
 
 from collections.abc import Iterator
 

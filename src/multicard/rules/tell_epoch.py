@@ -1,4 +1,4 @@
-'''Tell the samplers which epoch it is.
+"""Tell the samplers which epoch it is.
 
 A sampler seeds its shuffle with the epoch: not told, it gives the same order in every epoch.
 
@@ -14,7 +14,7 @@ After:
         loader.sampler.set_epoch(epoch)
         for x, y in loader:
             step(x, y)
-'''
+"""
 
 import ast
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ def _line(training: Training, loader: Obj, name: str, counter: str) -> str:
 
 
 def _many(loader: Obj) -> bool:
-    from multicard.rules.shard_training_data import iterable  # noqa: PLC0415
+    from multicard.rules.shard_training_data import iterable
 
     return iterable(loader)
 
@@ -99,13 +99,13 @@ def _over_values(node: ast.expr) -> bool:
 def _expression(facts: Facts, loop: Loop, loader: Obj) -> str | None:
     """How the loader is written where the epochs are counted; bound before the loop and not in it."""
     bound = {
-        part.id
-        for part in walk(loop.node)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+        part.id for part in walk(loop.node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
     }
     for region in (loop.node, facts.scope(loop.module, loop.node)):
         for node in walk(region):
-            if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript) or not isinstance(node.ctx, ast.Load):
+            if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript) or not isinstance(
+                node.ctx, ast.Load
+            ):
                 continue
             if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
                 continue

@@ -1,4 +1,4 @@
-'''Add up over all ranks what a loop counts.
+"""Add up over all ranks what a loop counts.
 
 Each rank has counted its own share.  Sums are summed, predictions joined in data set order, and everything that is
 computed from them afterwards is computed on every rank from the same numbers: those of the whole data set.
@@ -19,7 +19,7 @@ After:
         total += len(y)
     correct, total = all_reduce_sum(correct, total)
     print(correct / total)
-'''
+"""
 
 import ast
 from collections.abc import Iterator
@@ -52,11 +52,17 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield from _totals(facts, visit.module, visit.node, visit.reading)
     for training in facts.trainings:
         node = training.loop.node
-        if isinstance(node, ast.For) and node not in done and (training.loaders or shared_loop(facts, training)):
+        if (
+            isinstance(node, ast.For)
+            and node not in done
+            and (training.loaders or shared_loop(facts, training))
+        ):
             done.add(node)
             module = training.loop.module
             reading = read_loop(facts, module, node)
-            reading.carried = [item for item in reading.carried if _safe(facts, module, node, item.name, item.how)]
+            reading.carried = [
+                item for item in reading.carried if _safe(facts, module, node, item.name, item.how)
+            ]
             reading.carried = [item for item in reading.carried if item.how is not How.COUNT]
             yield from _totals(facts, module, node, reading)
 
@@ -94,7 +100,9 @@ def _of(expression: str, name: str) -> str:
 
 def _loader_text(facts: Facts, module: Module, loop: ast.For) -> str:
     for node in walk(loop.iter):
-        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and facts.only(facts.values(node), facts.loaders):
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and facts.only(
+            facts.values(node), facts.loaders
+        ):
             return module.text(node)
     return ""
 
@@ -127,4 +135,6 @@ def _safe(facts: Facts, module: Module, loop: ast.For, name: str, how: How) -> b
 
 
 def _mentions(module: Module, node: ast.AST, name: str) -> bool:
-    return any(isinstance(part, ast.Name | ast.Attribute) and module.text(part) == name for part in walk(node))
+    return any(
+        isinstance(part, ast.Name | ast.Attribute) and module.text(part) == name for part in walk(node)
+    )

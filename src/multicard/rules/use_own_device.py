@@ -1,4 +1,4 @@
-'''Name this process's own card wherever the script names one.
+"""Name this process's own card wherever the script names one.
 
 `cuda:0`, `.cuda(0)`, `torch.cuda.set_device(args.gpu)` and `CUDA_VISIBLE_DEVICES` set in the script send every
 process to one card.  `setup_ddp` makes the process's card the current one, so `cuda` without a number is right.
@@ -11,7 +11,7 @@ After:
 
     local_rank, rank, world_size = setup_ddp()
     device = torch.device(f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu")
-'''
+"""
 
 import ast
 import re
@@ -129,7 +129,9 @@ def _card_kind(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value == "cuda"
 
 
-def _constant(facts: Facts, module: Module, node: ast.Constant, text: str, *, named: bool) -> Iterator[Finding]:
+def _constant(
+    facts: Facts, module: Module, node: ast.Constant, text: str, *, named: bool
+) -> Iterator[Finding]:
     use = _use(facts, module, node)
     if use == "other":
         return
@@ -147,10 +149,15 @@ def _in_reach(facts: Facts, module: Module, node: ast.AST) -> bool:
     statement = facts.statement(module, node)
     if function is not None:
         return node not in {
-            inner for default in (*function.args.defaults, *function.args.kw_defaults) if default for inner in walk(default)
+            inner
+            for default in (*function.args.defaults, *function.args.kw_defaults)
+            if default
+            for inner in walk(default)
         }
     if place.inside_guard:
-        return any(parent is facts.parents(module).get(place.before) for parent in facts.ancestors(module, statement))
+        return any(
+            parent is facts.parents(module).get(place.before) for parent in facts.ancestors(module, statement)
+        )
     top = statement
     for parent in facts.ancestors(module, statement):
         if isinstance(parent, ast.stmt):
@@ -173,14 +180,24 @@ def _use(facts: Facts, module: Module, node: ast.expr) -> str:
                 if "torch.device" in names:
                     return "device" if len(parent.args) == 1 and not parent.keywords else "other"
                 attr = function.attr if isinstance(function, ast.Attribute) else ""
-                if attr in {"to", "cuda", "set_default_device"} or any(name.startswith("torch.") for name in names):
+                if attr in {"to", "cuda", "set_default_device"} or any(
+                    name.startswith("torch.") for name in names
+                ):
                     amp = any("autocast" in name or "GradScaler" in name for name in names)
                     return "other" if amp else "device"
-                return "name" if attr in {"add_argument", "get", "setdefault"} else "name" if attr == "" else "other"
+                return (
+                    "name"
+                    if attr in {"add_argument", "get", "setdefault"}
+                    else "name"
+                    if attr == ""
+                    else "other"
+                )
             case ast.keyword(arg="device" | "map_location" | "default" | "dev"):
                 inner = facts.parents(module).get(parent)
                 if parent.arg in {"device", "map_location"} and isinstance(inner, ast.Call):
-                    return "device" if any(n.startswith("torch.") for n in _names(facts, inner.func)) else "name"
+                    return (
+                        "device" if any(n.startswith("torch.") for n in _names(facts, inner.func)) else "name"
+                    )
                 return "name"
             case ast.Assign() | ast.AnnAssign() | ast.Dict() | ast.arguments() | ast.Return():
                 return "name"
@@ -204,7 +221,9 @@ def _formatted(
             pass
         case ast.BinOp(left=ast.Constant(value="cuda:%d" | "cuda:%s" | "cuda:%i"), op=ast.Mod()):
             pass
-        case ast.Call(func=ast.Attribute(value=ast.Constant(value="cuda:{}" | "cuda:{0}" | "cuda:{:d}"), attr="format")):
+        case ast.Call(
+            func=ast.Attribute(value=ast.Constant(value="cuda:{}" | "cuda:{0}" | "cuda:{:d}"), attr="format")
+        ):
             pass
         case _:
             return

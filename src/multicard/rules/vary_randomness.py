@@ -1,4 +1,4 @@
-'''Let dropout and augmentation differ between the ranks.
+"""Let dropout and augmentation differ between the ranks.
 
 All ranks start from one random state, so that splits, initial weights and shuffles agree.  If it stayed so, every
 rank would draw the same dropout masks and the same crops.  Samplers keep the common seed.
@@ -16,7 +16,7 @@ After:
     vary_seed()
     for epoch in range(3):
         train(model)
-'''
+"""
 
 import ast
 from collections.abc import Iterator
@@ -32,10 +32,17 @@ from multicard.values import data_of
 CODE = "MC104"
 TITLE = Text("Different noise on each rank", "各卡使用不同的随机噪声")
 
-_DECIDING = frozenset({
-    "torch.utils.data.random_split", "random.shuffle", "random.sample", "numpy.random.shuffle",
-    "numpy.random.permutation", "torch.randperm", "sklearn.model_selection.train_test_split",
-})
+_DECIDING = frozenset(
+    {
+        "torch.utils.data.random_split",
+        "random.shuffle",
+        "random.sample",
+        "numpy.random.shuffle",
+        "numpy.random.permutation",
+        "torch.randperm",
+        "sklearn.model_selection.train_test_split",
+    }
+)
 
 
 def find(facts: Facts) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-'''Make a summed or locally normalised loss that of the whole batch.
+"""Make a summed or locally normalised loss that of the whole batch.
 
 DDP averages gradients over the ranks.  For a mean over equally many samples that is the mean over all of them.  A
 sum comes out N times too small; a mean over a number that differs from rank to rank (valid tokens, masked pixels)
@@ -15,7 +15,7 @@ After:
     criterion = nn.MSELoss(reduction="sum")
     loss = criterion(model(x), y)
     (loss * dist.get_world_size()).backward()
-'''
+"""
 
 import ast
 from collections.abc import Iterator
@@ -98,8 +98,12 @@ def _local_mean(facts: Facts, event: Event) -> Iterator[Finding]:
     why = Text(_COUNT.en + _COST.en, _COUNT.zh + _COST.zh)
     if isinstance(node, ast.BinOp):
         count = module.text(node.right)
-        yield Finding(CODE, facts.site(module, node), why, wrap(module, node, "(", f" * «scale_by_count»({count}))"))
+        yield Finding(
+            CODE, facts.site(module, node), why, wrap(module, node, "(", f" * «scale_by_count»({count}))")
+        )
     elif isinstance(node, ast.Call) and len(node.args) > 1 and event.name:
         target = module.text(node.args[1])
         count = f"({target} != {event.name}).sum()"
-        yield Finding(CODE, facts.site(module, node), why, wrap(module, node, "(", f" * «scale_by_count»({count}))"))
+        yield Finding(
+            CODE, facts.site(module, node), why, wrap(module, node, "(", f" * «scale_by_count»({count}))")
+        )

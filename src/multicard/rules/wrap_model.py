@@ -1,3 +1,22 @@
+"""Wrap the trained model, so that gradients are averaged over the ranks.
+
+Without it every rank trains a model of its own on its share of the data, and only rank 0's is kept.  The wrapper
+comes after the model is on its device, compiled and given its heads, and before the first step.  A model that no
+wrapper can serve (its loss comes from another method, or from parts of it) has its gradients averaged after the
+backward pass instead.
+
+Before:
+
+    model = Net().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+After:
+
+    model = Net().to(device)
+    model = DDP(model, device_ids=device_ids(model))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
 import ast
 from collections.abc import Iterator
 
@@ -50,7 +69,8 @@ def _wrapped(facts: Facts, wrap: Wrap, models: list[Obj]) -> Finding:
         Text(
             f"gradients of `{name}` are averaged over the ranks in every backward pass"
             + "".join(_OPTIONS[option].en for option in options),
-            f"每次反向传播时对 `{name}` 的梯度做多卡平均" + "".join(_OPTIONS[option].zh for option in options),
+            f"每次反向传播时对 `{name}` 的梯度做多卡平均"
+            + "".join(_OPTIONS[option].zh for option in options),
         ),
         (insert_after(module, wrap.statement, *lines),),
     )
@@ -67,7 +87,10 @@ def _averaged(facts: Facts, model: Obj, reason: str, home: Wrap | None) -> Itera
         module = facts.module_of[home.target]
         name = module.text(home.target)
         yield Finding(
-            CODE, facts.site(module, home.statement), why, (insert_after(module, home.statement, f"«broadcast_model»({name})"),)
+            CODE,
+            facts.site(module, home.statement),
+            why,
+            (insert_after(module, home.statement, f"«broadcast_model»({name})"),),
         )
     done: set[ast.AST] = set()
     for event in facts.backwards:
@@ -92,7 +115,9 @@ def _averaged(facts: Facts, model: Obj, reason: str, home: Wrap | None) -> Itera
             )
             continue
         line = f"«average_gradients»({holder})"
-        yield Finding(CODE, facts.site(event.module, event.node), why, (insert_after(event.module, statement, line),))
+        yield Finding(
+            CODE, facts.site(event.module, event.node), why, (insert_after(event.module, statement, line),)
+        )
 
 
 def _holder(facts: Facts, event: Event, own: set[Obj]) -> str | None:
@@ -101,13 +126,23 @@ def _holder(facts: Facts, event: Event, own: set[Obj]) -> str | None:
     scope = facts.scope(module, event.node)
     optimizer: str | None = None
     for node in walk(scope):
-        if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load) or not _path(node):
+        if (
+            not isinstance(node, ast.Name | ast.Attribute)
+            or not isinstance(node.ctx, ast.Load)
+            or not _path(node)
+        ):
             continue
         values = [value for value in facts.values(node) if value != Const(None)]
         if values and all(isinstance(value, Obj) and value in own for value in values):
             return module.text(node)
         if values and all(isinstance(value, Obj) and value.kind == "optimizer" for value in values):
-            held = {m.root for value in values if isinstance(value, Obj) for args in value.args.values() for m in data_of(args).models}
+            held = {
+                m.root
+                for value in values
+                if isinstance(value, Obj)
+                for args in value.args.values()
+                for m in data_of(args).models
+            }
             if held & {m.root for m in own}:
                 optimizer = optimizer or module.text(node)
     if optimizer is None and isinstance(event.node, ast.Call):

@@ -71,8 +71,8 @@ def link(path: Path, target: Path) -> None:
 def make_own(path: str, scratch: str, *, keep: bool) -> None:
     """Before something is written to `path`: no link may stand between it and the scratch folder.
 
-    A linked folder on the way becomes a folder of links; a linked file becomes a copy if what it holds is to be
-    kept, and is unlinked otherwise.
+    A linked folder on the way becomes a folder of links; a linked file becomes a copy if what it holds is to
+    be kept, and is unlinked otherwise.
     """
     path = os.path.abspath(path)
     if not path.startswith(scratch + os.sep):

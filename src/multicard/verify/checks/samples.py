@@ -95,7 +95,7 @@ def check_dealt(pair: Pair) -> Check:
                 "dealt",
                 TITLE_DEALT,
                 "told",
-                f"{len(found)} epochs; {padding} of {samples} samples repeated, so that all ranks have as many",
+                f"{len(found)} epochs; {padding} of {samples} samples repeated, so that all have as many",
                 f"{len(found)} 轮；{samples} 个样本中有 {padding} 个重复，用于补齐各进程的数量",
             )
         return check("dealt", TITLE_DEALT, "held", f"{len(found)} epochs", f"{len(found)} 轮")

@@ -74,8 +74,8 @@ def _init(plan: Plan) -> Callable[[Function], Function]:
             timeout = keywords.get("timeout") or dt.timedelta(hours=2)
             record.waiting = "init_process_group"
             if asked_for_one:
-                store = dist.HashStore()  # type: ignore[attr-defined]
-                result = original("gloo", store=store, rank=0, world_size=1, timeout=timeout)
+                alone = dist.HashStore()  # type: ignore[attr-defined]
+                result = original("gloo", store=alone, rank=0, world_size=1, timeout=timeout)
             else:
                 store = dist.FileStore(  # type: ignore[attr-defined]
                     str(Path(plan.meeting) / "store"), plan.world_size

@@ -1,0 +1,499 @@
+"""Give files and folders the same name on every rank.
+
+Each rank reads the clock for itself, a second apart, and so makes a folder of its own; what rank 0 saved there, the
+others then look for in vain.  Names that come from the clock, from chance or from what is already on the disk are
+rank 0's on every rank.
+
+Before:
+
+    stamp = time.strftime("%Y%m%d_%H%M%S")
+    os.makedirs(os.path.join("runs", stamp), exist_ok=True)
+
+After:
+
+    stamp = broadcast_value(time.strftime("%Y%m%d_%H%M%S"))
+    os.makedirs(os.path.join("runs", stamp), exist_ok=True)
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from multicard.edits import Edit, call_with, insert_after, wrap
+from multicard.effects import Effect, all_effects, calls_in, effect_of, names_of, running_nodes
+from multicard.facts import Facts
+from multicard.messages import Text
+from multicard.once import (
+    below,
+    callers,
+    functions_of,
+    guarded,
+    in_batches,
+    kept_by_rank_0,
+    per_sample,
+    prepared,
+    tests_existence,
+)
+from multicard.plan import Finding, Kind
+from multicard.source import Module
+
+CODE = "MC507"
+TITLE = Text("Agree on names", "各卡使用相同的路径名")
+
+_CLOCKS = frozenset({
+    "time.time", "time.strftime", "time.ctime", "time.asctime", "time.localtime", "time.gmtime", "time.time_ns",
+    "datetime.datetime.now", "datetime.datetime.today", "datetime.datetime.utcnow", "datetime.date.today",
+    "datetime.now", "uuid.uuid4", "uuid.uuid1", "secrets.token_hex", "secrets.token_urlsafe", "os.getpid",
+    "socket.gethostname", "platform.node", "pandas.Timestamp.now", "pendulum.now", "arrow.now", "shortuuid.uuid",
+    "coolname.generate_slug",
+})  # fmt: skip
+_MADE = frozenset({"tempfile.mkdtemp"})
+_LISTED = frozenset({"os.listdir", "glob.glob", "os.scandir"})
+_SCREEN = frozenset(
+    {"print", "info", "debug", "warning", "error", "log", "critical", "exception", "set_description"}
+)
+_KEEPS = frozenset({
+    "strftime", "isoformat", "replace", "split", "rsplit", "strip", "lower", "upper", "zfill", "timestamp", "format",
+    "date", "time", "ctime", "hex",
+})  # fmt: skip
+_WRAPPERS = frozenset({"str", "int", "round", "repr", "float"})
+_SINKS = frozenset({"folder", "open", "write", "save", "writer", "delete"})
+_ONE_NAME = Text(
+    "each rank would read the clock for itself and get another name; all take rank 0's",
+    "每张卡各自读取时间会得到不同的名字;统一使用主进程的",
+)
+_ONE_NUMBER = Text(
+    "a rank that looks later would find what another has just made and take another name; all take rank 0's",
+    "较晚查看的进程会看到别的进程刚创建的内容而取不同的名字;统一使用主进程的",
+)
+_ADVICE = Text(
+    "make the name where all ranks come together after the start, and broadcast it",
+    "请在初始化之后、所有进程都会执行到的地方生成名字并广播",
+)
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """Expressions that read the clock, and loops that look for a free name, if a path comes of it."""
+    done: set[ast.AST] = set()
+    finders = _finders(facts)
+    for module, call in (way for ways in finders.values() for way in ways):
+        made = any(
+            effect.what == "folder"
+            for function in functions_of(facts, call)
+            for effect in _effects(facts, function)
+        )
+        yield _agreed(facts, module, call, made=made, listed=True)
+    for module in facts.modules:
+        for call in calls_in(facts, module):
+            names = names_of(facts, call)
+            listed = any(name in _LISTED or name.endswith((".glob", ".iterdir")) for name in names)
+            if listed and facts.function(module, call) in finders:
+                continue
+            if not names & (_CLOCKS | _MADE) and not listed:
+                continue
+            node = _whole(facts, module, call, counted=listed)
+            if node is None or node in done:
+                continue
+            done.add(node)
+            sinks = _Flow(facts).follow(module, node)
+            if sinks and not _is_settled(facts, module, node):
+                yield _agreed(facts, module, node, made=bool(names & _MADE), listed=listed)
+        yield from _free_names(facts, module)
+
+
+def _finders(facts: Facts) -> dict[ast.AST, list[tuple[Module, ast.Call]]]:
+    """Functions that give back a name after looking what is there, and the calls whose value ends in a path."""
+    found: dict[ast.AST, list[tuple[Module, ast.Call]]] = {}
+    for module in facts.modules:
+        for function in running_nodes(facts, module):
+            if not isinstance(function, ast.FunctionDef) or not _looks(facts, function):
+                continue
+            ways = [
+                (place, call)
+                for place, call in callers(facts).get(function, ())
+                if isinstance(call, ast.Call)
+                and not _is_settled(facts, place, call)
+                and any(not event.dead for event in below(facts, call))
+                and _Flow(facts).follow(place, call)
+            ]
+            if ways:
+                found[function] = ways
+    return found
+
+
+def _looks(facts: Facts, function: ast.FunctionDef) -> bool:
+    """Whether a function returns one thing if a path is there and another if it is not."""
+    tests = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.If)
+        and tests_existence(facts, node.test)
+        and any(isinstance(part, ast.Return) and part.value is not None for part in ast.walk(node))
+    ]
+    reads = any(
+        effect.what in {"read", "open"} for effect in _effects(facts, function) if effect.name not in _LISTED
+    )
+    loops = any(
+        isinstance(node, ast.For | ast.While) and test in ast.walk(node)
+        for node in ast.walk(function)
+        for test in tests
+    )
+    return bool(tests) and not reads and not loops
+
+
+def _effects(facts: Facts, function: ast.AST) -> list[Effect]:
+    inside = set(ast.walk(function))
+    return [effect for effect in all_effects(facts) if effect.call in inside]
+
+
+def _is_settled(facts: Facts, module: Module, node: ast.AST) -> bool:
+    """Whether one process alone comes here, or each for samples of its own."""
+    place = (facts, module, node)
+    return (
+        guarded(*place)
+        or kept_by_rank_0(*place)
+        or per_sample(*place)
+        or prepared(*place)
+        or any(
+            isinstance(outer, ast.Call) and getattr(outer.func, "id", "") == "broadcast_value"
+            for outer in facts.ancestors(module, node)
+        )
+    )
+
+
+def _agreed(facts: Facts, module: Module, node: ast.expr, *, made: bool, listed: bool) -> Finding:
+    site = facts.site(module, node)
+    why = _ONE_NUMBER if listed else _ONE_NAME
+    problem = _problem(facts, module, node)
+    if problem is not None:
+        said = Text(f"{why.en}; but {problem.en}", f"{why.zh};但是{problem.zh}")
+        return Finding(CODE, site, said, (), _ADVICE, Kind.LEFT)
+    edits: tuple[Edit, ...]
+    if made:
+        edits = wrap(module, node, "«broadcast_value»(", " if «rank 0» else None)")
+    else:
+        edits = call_with(module, node, "«broadcast_value»")
+    return Finding(CODE, site, why, edits)
+
+
+def _problem(facts: Facts, module: Module, node: ast.expr) -> Text | None:
+    """Why ranks cannot exchange a value here, or nothing."""
+    function = facts.function(module, node)
+    parents = list(facts.ancestors(module, node))
+    if any(isinstance(outer, ast.arguments) for outer in parents):
+        return Text("a default is made before the ranks have started", "默认值在进程启动之前就已确定")
+    at_top = function is None and (
+        module is not facts.program.entry or any(isinstance(outer, ast.ClassDef) for outer in parents)
+    )
+    if at_top:
+        return Text(
+            "it runs on import, maybe before the ranks have started", "它在导入时执行,可能早于进程启动"
+        )
+    events = [event for event in below(facts, node) if not event.dead]
+    if any(in_batches(facts, event) for event in events):
+        return Text("ranks may come here a different number of times", "各卡到这里的次数可能不同")
+    return None
+
+
+def _whole(facts: Facts, module: Module, call: ast.Call, *, counted: bool) -> ast.expr | None:
+    """The expression that a reading of the clock is part of: formatted, cut, put into an f-string; None for a duration."""
+    node: ast.expr = call
+    if _is_duration(facts, module, call):
+        return None
+    while True:
+        parent = facts.parents(module).get(node)
+        match parent:
+            case ast.Attribute(attr=attr) if attr in _KEEPS or counted:
+                node = parent
+            case ast.Call(func=func) if func is node:
+                node = parent
+            case ast.Call(func=ast.Name(id=name)) if name in _WRAPPERS or (
+                counted and name in {"len", "max", "sorted"}
+            ):
+                node = parent
+            case ast.Subscript(value=value) if value is node:
+                node = parent
+            case ast.FormattedValue() | ast.JoinedStr():
+                node = parent  # places inside f-strings are not to be relied on
+            case ast.ListComp() | ast.GeneratorExp() | ast.comprehension() if counted:
+                node = parent if isinstance(parent, ast.expr) else node
+                if isinstance(parent, ast.comprehension):
+                    outer = facts.parents(module)[parent]
+                    assert isinstance(outer, ast.expr)
+                    node = outer
+            case ast.BinOp(op=ast.Add(), right=ast.Constant(value=int())) if counted:
+                node = parent
+            case _:
+                return node if _text_is_its_own(module, node) else None
+
+
+def _text_is_its_own(module: Module, node: ast.expr) -> bool:
+    """Whether the bytes of an expression are where the tree says."""
+    try:
+        return ast.dump(ast.parse(f"({module.text(node)})", mode="eval").body) == ast.dump(node)
+    except SyntaxError:
+        return False
+
+
+def _is_duration(facts: Facts, module: Module, call: ast.Call) -> bool:
+    """Whether times are subtracted or compared here, or a given time is put into words."""
+    names = names_of(facts, call)
+    if "time.strftime" in names and len(call.args) > 1:
+        inner = call.args[1]
+        return not (isinstance(inner, ast.Call) and not inner.args)
+    if names & {"time.gmtime", "time.localtime", "time.ctime"} and call.args:
+        return True
+    for outer in facts.ancestors(module, call):
+        if isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Sub):
+            return True
+        if isinstance(outer, ast.Compare | ast.stmt):
+            return isinstance(outer, ast.Compare)
+    return False
+
+
+# --- where a name goes --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Flow:
+    """Follows a value through names, attributes, arguments and returns, to the paths that it ends in."""
+
+    facts: Facts
+    seen: set[tuple[object, str]] = field(default_factory=set)
+    found: bool = False
+
+    def follow(self, module: Module, node: ast.expr) -> bool:
+        """Whether a path comes of an expression."""
+        self._from(module, node)
+        return self._spread()
+
+    def follow_names(self, module: Module, target: ast.expr) -> bool:
+        """Whether a path comes of what a target is bound to."""
+        self._bind(module, target)
+        return self._spread()
+
+    def _spread(self) -> bool:
+        waiting = list(self.seen)
+        done: set[tuple[object, str]] = set()
+        while waiting and not self.found:
+            carrier = waiting.pop()
+            if carrier in done:
+                continue
+            done.add(carrier)
+            for place, use in self._uses(carrier):
+                self._from(place, use)
+            waiting += [item for item in self.seen if item not in done]
+        return self.found
+
+    def _from(self, module: Module, node: ast.expr) -> None:
+        inner: ast.AST = node
+        for outer in self.facts.ancestors(module, node):
+            match outer:
+                case ast.BinOp(op=ast.Sub()) | ast.Compare() | ast.Subscript() if (
+                    getattr(outer, "slice", None) is not inner
+                ):
+                    if not isinstance(outer, ast.Subscript):
+                        return
+                case ast.Call():
+                    if self._call(module, outer, inner):
+                        return
+                case ast.Assign(targets=targets):
+                    for target in targets:
+                        self._bind(module, target)
+                    return
+                case (
+                    ast.AnnAssign(target=target) | ast.NamedExpr(target=target) | ast.AugAssign(target=target)
+                ):
+                    self._bind(module, target)
+                    if isinstance(outer, ast.stmt):
+                        return
+                case ast.Return():
+                    function = self.facts.function(module, outer)
+                    for place, call in callers(self.facts).get(function, ()) if function is not None else ():
+                        key = (call, "returned")
+                        if key not in self.seen:
+                            self.seen.add(key)
+                            self._from(place, call)
+                    return
+                case ast.arguments():
+                    self._default(module, outer, inner)
+                    return
+                case ast.stmt():
+                    return
+                case _:
+                    pass
+            inner = outer
+
+    def _default(self, module: Module, arguments: ast.arguments, value: ast.AST) -> None:
+        """Follow the default of a parameter into its function."""
+        function = self.facts.parents(module)[arguments]
+        positional = [*arguments.posonlyargs, *arguments.args]
+        pairs = [
+            *zip(reversed(positional), reversed(arguments.defaults), strict=False),
+            *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+        ]
+        self.seen |= {(function, argument.arg) for argument, default in pairs if default is value}
+
+    def _call(self, module: Module, call: ast.Call, inner: ast.AST) -> bool:
+        """Follow an argument into a call; whether it goes no further out."""
+        if inner is call.func:
+            return False
+        name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+        if name in _SCREEN:
+            return True
+        if name == "add_argument":
+            self._option(call)
+            return True
+        effect = effect_of(self.facts, module, call)
+        if effect is not None and effect.what in _SINKS:
+            inside = effect.path is not None and inner in {effect.path, *ast.walk(effect.path)}
+            if inside or effect.what == "writer":
+                self.found = True
+                return True
+        names = names_of(self.facts, call)
+        if any(item.endswith(("FileHandler", "basicConfig", "SummaryWriter")) for item in names):
+            self.found = True
+            return True
+        functions = functions_of(self.facts, call)
+        for function in functions:
+            self._parameters(function, call, inner)
+        return False
+
+    def _parameters(
+        self, function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, call: ast.Call, inner: ast.AST
+    ) -> None:
+        names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+        if names[:1] == ["self"]:
+            names = names[1:]
+        for index, argument in enumerate(call.args):
+            if argument is inner and index < len(names):
+                self.seen.add((function, names[index]))
+        for keyword in call.keywords:
+            if (keyword is inner or keyword.value is inner) and keyword.arg:
+                self.seen.add((function, keyword.arg))
+
+    def _option(self, call: ast.Call) -> None:
+        for argument in call.args:
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                self.seen.add(("attribute", argument.value.lstrip("-").replace("-", "_")))
+
+    def _bind(self, module: Module, target: ast.expr) -> None:
+        match target:
+            case ast.Name(id=name):
+                scope = self.facts.scope(module, target)
+                parents = self.facts.ancestors(module, target)
+                if any(isinstance(outer, ast.ClassDef) for outer in parents) and scope is module.tree:
+                    self.seen.add(("attribute", name))
+                else:
+                    self.seen.add((scope, name))
+                    if scope is module.tree:
+                        self.seen.add(("attribute", name))  # `config.RUN_DIR`
+            case ast.Attribute(attr=name):
+                self.seen.add(("attribute", name))
+            case ast.Subscript(slice=ast.Constant(value=str(name))):
+                self.seen.add(("item", name))
+            case ast.Tuple(elts=elements):
+                for element in elements:
+                    self._bind(module, element)
+            case _:
+                pass
+
+    def _uses(self, carrier: tuple[object, str]) -> Iterator[tuple[Module, ast.expr]]:
+        owner, name = carrier
+        for module in self.facts.modules:
+            for node in running_nodes(self.facts, module):
+                match node:
+                    case ast.Name(id=found, ctx=ast.Load()) if found == name and self._sees(
+                        module, node, owner
+                    ):
+                        yield module, node
+                    case ast.Attribute(attr=found, ctx=ast.Load()) if found == name and owner == "attribute":
+                        yield module, node
+                    case ast.Subscript(slice=ast.Constant(value=found), ctx=ast.Load()) if (
+                        found == name and owner == "item"
+                    ):
+                        yield module, node
+                    case _:
+                        pass
+
+    def _sees(self, module: Module, node: ast.Name, owner: object) -> bool:
+        """Whether a name is that of a scope: its own function's, or the module's where no function binds it."""
+        if not isinstance(owner, ast.AST):
+            return False
+        scopes = [
+            outer
+            for outer in self.facts.ancestors(module, node)
+            if isinstance(outer, ast.FunctionDef | ast.Lambda)
+        ]
+        if owner in scopes:
+            return True
+        return owner is module.tree and not any(
+            node.id in {argument.arg for argument in ast.walk(scope.args) if isinstance(argument, ast.arg)}
+            for scope in scopes
+        )
+
+
+# --- loops that look for a free name ------------------------------------------------------------------------------
+
+
+def _free_names(facts: Facts, module: Module) -> Iterator[Finding]:
+    for loop in running_nodes(facts, module):
+        if (isinstance(loop, ast.While) and tests_existence(facts, loop.test)) or (
+            isinstance(loop, ast.For | ast.While)
+            and any(
+                isinstance(part, ast.If)
+                and tests_existence(facts, part.test)
+                and isinstance(part.body[-1], ast.Break | ast.Return)
+                for part in loop.body
+            )
+        ):
+            pass
+        else:
+            continue
+        if _is_settled(facts, module, loop):
+            continue
+        yield from _told(facts, module, loop)
+
+
+def _told(facts: Facts, module: Module, loop: ast.For | ast.While) -> Iterator[Finding]:
+    """The names that a loop leaves behind, or gives back, made rank 0's."""
+    bound = {
+        node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    scope = facts.scope(module, loop)
+    last = loop.end_lineno or loop.lineno
+    used = sorted(
+        {
+            node.id
+            for node in ast.walk(scope)
+            if isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Load)
+            and node.id in bound
+            and node.lineno > last
+        }
+    )
+    flow = [node for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    if not any(_Flow(facts).follow_names(module, node) for node in flow):
+        return
+    probe = loop.test if isinstance(loop, ast.While) else loop.iter
+    problem = _problem(facts, module, probe)
+    returns = [node for node in ast.walk(loop) if isinstance(node, ast.Return) and node.value is not None]
+    edits = [
+        edit
+        for node in returns
+        if node.value is not None
+        for edit in call_with(module, node.value, "«broadcast_value»")
+    ]
+    if used:
+        names = ", ".join(used)
+        edits.append(
+            insert_after(
+                module, loop, f"{names} = «broadcast_value»({names if len(used) == 1 else f'({names})'})"
+            )
+        )
+    if problem is not None or not edits:
+        reason = problem or Text("its names are used inside the loop", "循环内部还要使用这些名字")
+        said = Text(f"{_ONE_NUMBER.en}; but {reason.en}", f"{_ONE_NUMBER.zh};但是{reason.zh}")
+        yield Finding(CODE, facts.site(module, loop), said, (), _ADVICE, Kind.LEFT)
+        return
+    yield Finding(CODE, facts.site(module, loop), _ONE_NUMBER, tuple(edits))

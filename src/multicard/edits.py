@@ -383,11 +383,14 @@ def _end_of_statement(module: Module, offset: int) -> int:
 
 
 def delete_statement(block: Sequence[ast.stmt], module: Module, statement: ast.stmt) -> Edit:
-    """Take a simple statement out of its block, with its line if that is its own; else it becomes `pass`."""
+    """Take a simple statement out of its block, with its line if that is its own; else it becomes `pass`.
+
+    The last of a block becomes `pass` too: what is put after the block needs its line.
+    """
     span = module.span(statement)
     number = module.line_of(span.end)
     alone = _begins_line(module, span.start) and _ends_line(module, span.end)
-    if len(block) == 1 or not alone or _continues(module, module.line_of(span.start)):
+    if statement is block[-1] or not alone or _continues(module, module.line_of(span.start)):
         return replace(module, statement, "pass")
     start, end = module.starts[module.line_of(span.start) - 1], module.starts[number]
     indent = module.data[start : span.start]

@@ -996,7 +996,7 @@ def case_every_training_sample_is_dealt_once_through_loaders() -> None:
         assert sorted(itertools.chain.from_iterable(of_all(seen))) == list(range(24))
 
 
-# --------------------------------------------------------- models that a wrapper serves in part, or not at all
+# ------------------------------------------------------- models that a wrapper serves in part, or not at all
 
 
 def case_what_is_thawed_after_wrapping_is_averaged() -> None:

@@ -442,6 +442,18 @@ def prepared(facts: Facts, module: Module, node: ast.AST) -> bool:
     return only_in(facts, module, node, first_statements(facts))
 
 
+def amid_preparation(facts: Facts, event: Event) -> bool:
+    """Whether one process of each machine comes here before the others: no place for them to meet."""
+    from multicard.rules.prepare_once import first_statements
+
+    first = first_statements(facts)
+    if not first:
+        return False
+    home = homes(facts)
+    chain = [(event.module, event.node), *((home[call], call) for call in event.calls if call in home)]
+    return any(outer in first for module, node in chain for outer in (node, *facts.ancestors(module, node)))
+
+
 def only_in(facts: Facts, module: Module, node: ast.AST, calls: Iterable[ast.AST]) -> bool:
     """Whether a node runs only under some calls: its function, and those that call it, are reached no other way."""
     wanted = set(calls)
@@ -527,6 +539,8 @@ def where_to_wait(facts: Facts, event: Event) -> tuple[Module, ast.stmt] | Text:
         statement = parent
     if any(rank_0_only(facts, other) for other in facts.by_node.get(event.node, ())):
         return Text("rank 0 also comes here alone", "主进程也会单独执行到这里")
+    if any(amid_preparation(facts, other) for other in facts.by_node.get(event.node, ())):
+        return Text("one process also comes here before the others", "这里也会由一个进程先执行")
     return module, statement
 
 
@@ -606,7 +620,11 @@ def waits(facts: Facts, code: str, reads: list[tuple[Event, list[Event]]]) -> It
     done = facts.memo.setdefault("barriers", set())
     assert isinstance(done, set)
     for read, written in reads:
-        if rank_0_only(facts, read) or guarded(facts, read.module, read.node):
+        if (
+            rank_0_only(facts, read)
+            or guarded(facts, read.module, read.node)
+            or amid_preparation(facts, read)
+        ):
             continue
         if waited is not None and _still_fresh(written, waited, read):
             continue

@@ -15,6 +15,8 @@ from multicard.rules import (
     print_once,
     reach_inside,
     replace_data_parallel,
+    same_names,
+    same_split,
     save_once,
     shard_evaluation_data,
     shard_training_data,
@@ -56,6 +58,8 @@ RULES: tuple[Rule, ...] = cast(
         save_once,
         load_everywhere,
         write_files_once,
+        same_names,
+        same_split,
         finish_processes,
     ),
 )

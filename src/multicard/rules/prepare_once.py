@@ -166,7 +166,9 @@ def first_statements(facts: Facts) -> frozenset[ast.stmt]:
         for module in facts.modules:
             for call in calls_in(facts, module):
                 if _downloads_carefully(facts, call) and _on_every_rank(facts, module, call):
-                    places[facts.statement(module, call)] = module
+                    statement = facts.statement(module, call)
+                    if not any(_together(facts, event) for event in below(facts, statement)):
+                        places[statement] = module
         for effect in all_effects(facts):
             if _makes_a_file(facts, effect):
                 for event in facts.by_node.get(effect.call, ()):

@@ -24,6 +24,7 @@ from multicard.effects import Effect, all_effects, calls_in, effect_of, names_of
 from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.once import (
+    amid_preparation,
     below,
     callers,
     functions_of,
@@ -74,36 +75,71 @@ _ADVICE = Text(
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Expressions that read the clock, and loops that look for a free name, if a path comes of it."""
-    done: set[ast.AST] = set()
-    finders = _finders(facts)
-    for module, call in (way for ways in finders.values() for way in ways):
+    for module, call in (way for ways in _finders(facts).values() for way in ways):
         made = any(
             effect.what == "folder"
             for function in functions_of(facts, call)
             for effect in _effects(facts, function)
         )
         yield _agreed(facts, module, call, made=made, listed=True)
+    for reading in _readings(facts):
+        yield _agreed(facts, reading.module, reading.node, made=reading.made, listed=reading.listed)
+    for module in facts.modules:
+        yield from _free_names(facts, module)
+
+
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """A call that gives each rank another name, and the expression that it is part of."""
+
+    module: Module
+    call: ast.Call
+    node: ast.expr
+    made: bool
+    listed: bool
+
+
+def _readings(facts: Facts) -> tuple[_Reading, ...]:
+    """Readings of the clock, of chance and of the disk that end in a path."""
+    found = facts.memo.get("readings")
+    if found is None:
+        found = facts.memo["readings"] = tuple(_read(facts))
+    assert isinstance(found, tuple)
+    return found
+
+
+def _read(facts: Facts) -> Iterator[_Reading]:
+    done: set[ast.AST] = set()
+    finders = _finders(facts)
     for module in facts.modules:
         for call in calls_in(facts, module):
             names = names_of(facts, call)
             listed = any(name in _LISTED or name.endswith((".glob", ".iterdir")) for name in names)
-            if listed and facts.function(module, call) in finders:
-                continue
             if not names & (_CLOCKS | _MADE) and not listed:
                 continue
             node = _whole(facts, module, call, counted=listed)
-            if node is None or node in done:
+            if node is None or node in done or (listed and facts.function(module, call) in finders):
                 continue
             done.add(node)
-            sinks = _Flow(facts).follow(module, node)
-            if sinks and not _is_settled(facts, module, node):
-                yield _agreed(facts, module, node, made=bool(names & _MADE), listed=listed)
-        yield from _free_names(facts, module)
+            if not _is_settled(facts, module, node) and _Flow(facts).follow(module, node):
+                yield _Reading(module, call, node, bool(names & _MADE), listed)
+
+
+def gives_a_name(facts: Facts, module: Module, call: ast.Call) -> bool:
+    """Whether a listing is agreed on here already, because a name comes of it."""
+    return facts.function(module, call) in _finders(facts) or any(
+        item.call is call for item in _readings(facts)
+    )
 
 
 def _finders(facts: Facts) -> dict[ast.AST, list[tuple[Module, ast.Call]]]:
     """Functions that give back a name after looking what is there, and the calls whose value ends in a path."""
+    memo = facts.memo.get("finders")
+    if memo is not None:
+        assert isinstance(memo, dict)
+        return memo
     found: dict[ast.AST, list[tuple[Module, ast.Call]]] = {}
+    facts.memo["finders"] = found
     for module in facts.modules:
         for function in running_nodes(facts, module):
             if not isinstance(function, ast.FunctionDef) or not _looks(facts, function):
@@ -112,6 +148,7 @@ def _finders(facts: Facts) -> dict[ast.AST, list[tuple[Module, ast.Call]]]:
                 (place, call)
                 for place, call in callers(facts).get(function, ())
                 if isinstance(call, ast.Call)
+                and facts.function(place, call) is not function
                 and not _is_settled(facts, place, call)
                 and any(not event.dead for event in below(facts, call))
                 and _Flow(facts).follow(place, call)
@@ -190,6 +227,8 @@ def _problem(facts: Facts, module: Module, node: ast.expr) -> Text | None:
             "it runs on import, maybe before the ranks have started", "它在导入时执行,可能早于进程启动"
         )
     events = [event for event in below(facts, node) if not event.dead]
+    if any(amid_preparation(facts, event) for event in events):
+        return Text("one process comes here before the others", "这里由一个进程先执行")
     if any(in_batches(facts, event) for event in events):
         return Text("ranks may come here a different number of times", "各卡到这里的次数可能不同")
     return None

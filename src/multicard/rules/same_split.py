@@ -1,0 +1,239 @@
+"""Give data the same order on every rank.
+
+A folder is listed in the order of its disk, a set of words in the order of a hash that each process salts anew.  If
+classes, files or a vocabulary take their order from there, one rank's class 3 is another's class 5, and shares of
+the data overlap.
+
+Before:
+
+    files = os.listdir("images")
+    words = list(set(text.split()))
+
+After:
+
+    files = broadcast_value(os.listdir("images"))
+    words = sorted(set(text.split()))
+"""
+
+import ast
+from collections.abc import Iterator
+
+from multicard.edits import Edit, call_with, replace, wrap
+from multicard.effects import calls_in, names_of, running_nodes
+from multicard.facts import Facts
+from multicard.messages import Text
+from multicard.once import (
+    amid_preparation,
+    guarded,
+    in_batches,
+    kept_by_rank_0,
+    per_sample,
+    training_begins,
+)
+from multicard.plan import Finding, Kind
+from multicard.rules.same_names import gives_a_name
+from multicard.source import Module
+from multicard.values import Const, Data, Obj
+
+CODE = "MC207"
+TITLE = Text("Agree on the order of data", "各卡数据顺序一致")
+
+_LISTED = frozenset({"os.listdir", "glob.glob"})
+_LAZY = frozenset({"glob.iglob", "os.walk"})
+_ORDERLESS = frozenset({
+    "len", "set", "frozenset", "sorted", "max", "min", "sum", "any", "all", "bool", "Counter", "natsorted", "print",
+    "isin", "OrderedSet", "issubset", "union", "difference", "intersection", "update",
+})  # fmt: skip
+_SPLITS = frozenset({
+    "torch.utils.data.random_split", "sklearn.model_selection.train_test_split", "numpy.random.permutation",
+    "numpy.random.shuffle", "random.shuffle", "torch.randperm", "random.sample", "numpy.random.choice",
+    "sklearn.model_selection.KFold", "sklearn.model_selection.StratifiedKFold",
+})  # fmt: skip
+_LISTING = Text(
+    "disks list a folder in any order, and ranks on two machines would number files and classes differently",
+    "文件夹的列出顺序由磁盘决定,不同机器上的进程会给文件和类别编不同的号",
+)
+_SET = Text(
+    "a set of words has another order in every process, so ranks would number them differently",
+    "字符串集合的顺序在每个进程中都不同,各卡会给它们编不同的号",
+)
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """Listings and sets that give an order, and one word on splits, which need nothing."""
+    for module in facts.modules:
+        for call in calls_in(facts, module):
+            yield from _listing(facts, module, call)
+        for node in running_nodes(facts, module):
+            if isinstance(node, ast.expr):
+                yield from _set(facts, module, node)
+    yield from _splits(facts)
+
+
+def _settled(facts: Facts, module: Module, node: ast.AST) -> bool:
+    """Whether one process alone comes here, or for one sample."""
+    place = (facts, module, node)
+    return guarded(*place) or kept_by_rank_0(*place) or per_sample(*place)
+
+
+# --- listings -----------------------------------------------------------------------------------------------------
+
+
+def _listing(facts: Facts, module: Module, call: ast.Call) -> Iterator[Finding]:
+    names = names_of(facts, call)
+    lazy = bool(names & _LAZY) or any(
+        name.endswith((".iterdir", ".glob", ".rglob")) for name in names - _LISTED
+    )
+    if not names & _LISTED and not lazy:
+        if "os.scandir" in names and _gives_order(facts, module, call) and not _settled(facts, module, call):
+            advice = Text("sort it: `sorted(os.scandir(path), key=lambda entry: entry.name)`", "请按名称排序")
+            yield Finding(CODE, facts.site(module, call), _LISTING, (), advice, Kind.LEFT)
+        return
+    events = [event for event in facts.by_node.get(call, ()) if not event.dead]
+    if not events or min(event.order for event in events) >= training_begins(facts):
+        return
+    if (
+        _settled(facts, module, call)
+        or not _gives_order(facts, module, call)
+        or gives_a_name(facts, module, call)
+    ):
+        return
+    edits: tuple[Edit, ...]
+    at_top = facts.function(module, call) is None and module is not facts.program.entry
+    alike = not any(
+        in_batches(facts, event) or amid_preparation(facts, event) or event.tainted for event in events
+    )
+    if alike and not at_top:
+        edits = wrap(module, call, "«broadcast_value»(" + "list(" * lazy, ")" * (1 + lazy))
+    else:
+        edits = call_with(module, call, "sorted")
+    yield Finding(CODE, facts.site(module, call), _LISTING, edits)
+
+
+def _gives_order(facts: Facts, module: Module, node: ast.expr) -> bool:
+    """Whether the order of an expression goes on: it is not sorted, counted or searched."""
+    inner: ast.AST = node
+    for outer in facts.ancestors(module, node):
+        match outer:
+            case ast.Call(func=func) if inner is not func:
+                name = getattr(func, "id", getattr(func, "attr", ""))
+                if name in _ORDERLESS or name == "broadcast_value":
+                    return False
+            case ast.Compare(ops=[ast.In() | ast.NotIn()]) | ast.SetComp() | ast.Set():
+                return False
+            case ast.If(test=test) | ast.While(test=test) if inner is test:
+                return False
+            case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
+                return not _sorted_later(facts, module, outer, target)
+            case ast.For():
+                return not _only_deletes(facts, outer)
+            case ast.stmt():
+                return True
+            case _:
+                pass
+        inner = outer
+    return True
+
+
+def _sorted_later(facts: Facts, module: Module, statement: ast.stmt, target: ast.expr) -> bool:
+    """Whether a name is sorted, or only counted and searched."""
+    if not isinstance(target, ast.Name | ast.Attribute):
+        return False
+    text = module.text(target)
+    scope = facts.scope(module, statement)
+    uses = [
+        node
+        for node in ast.walk(scope)
+        if isinstance(node, ast.Name | ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and module.text(node) == text
+    ]
+    for node in uses:
+        parent = facts.parents(module).get(node)
+        if isinstance(parent, ast.Attribute) and parent.attr == "sort":
+            return True
+    if isinstance(target, ast.Attribute) or not uses:
+        return False
+    return all(not _gives_order(facts, module, node) for node in uses)
+
+
+def _only_deletes(facts: Facts, loop: ast.For) -> bool:
+    return any(
+        isinstance(node, ast.Call)
+        and names_of(facts, node) & {"os.remove", "os.unlink", "shutil.rmtree", ".unlink"}
+        for node in ast.walk(loop)
+    )
+
+
+# --- sets ---------------------------------------------------------------------------------------------------------
+
+
+def _set(facts: Facts, module: Module, node: ast.expr) -> Iterator[Finding]:
+    parent = facts.parents(module).get(node)
+    edits: tuple[Edit, ...] = ()
+    match parent:
+        case ast.Call(func=ast.Name(id="list") as name, args=[only]) if only is node:
+            edits = (replace(module, name, "sorted"),)
+            ordered: ast.expr = parent
+        case ast.Call(func=ast.Name(id="tuple" | "enumerate"), args=[first, *_]) if first is node:
+            ordered = parent
+        case ast.comprehension(iter=over) if over is node:
+            ordered = node
+            owner = facts.parents(module).get(parent)
+            if not isinstance(owner, ast.ListComp | ast.DictComp):
+                return
+            ordered = owner
+        case ast.For(iter=over, body=body) if over is node and _fills(body):
+            ordered = node
+        case _:
+            return
+    if not _is_set_of_words(facts, node) or _settled(facts, module, node):
+        return
+    if ordered is not node and not _gives_order(facts, module, ordered):
+        return
+    yield Finding(CODE, facts.site(module, node), _SET, edits or call_with(module, node, "sorted"))
+
+
+def _fills(body: list[ast.stmt]) -> bool:
+    """Whether a loop puts something in order: appends, or numbers."""
+    return any(
+        (isinstance(node, ast.Attribute) and node.attr == "append")
+        or (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store))
+        for statement in body
+        for node in ast.walk(statement)
+    )
+
+
+def _is_set_of_words(facts: Facts, node: ast.expr) -> bool:
+    """Whether an expression is a set, of what can be sorted and may be text."""
+    values = facts.values(node)
+    sets = [value for value in values if isinstance(value, Obj) and value.kind == "set"]
+    if not sets or len(sets) != len(values):
+        return False
+    elements = [element for value in sets for item in (*(value.items or ()), value.rest) for element in item]
+    for element in elements:
+        if isinstance(element, Const) and not isinstance(element.value, str):
+            return False
+        if not isinstance(element, Const | Data) or (
+            isinstance(element, Data) and (element.models or element.loaders)
+        ):
+            return False
+    return True
+
+
+# --- splits -------------------------------------------------------------------------------------------------------
+
+
+def _splits(facts: Facts) -> Iterator[Finding]:
+    for event in facts.events("call", dead=False):
+        if event.name in _SPLITS and event.order < training_begins(facts) and not event.inside:
+            yield Finding(
+                CODE,
+                facts.site(event.module, event.node),
+                Text(
+                    "the same on every rank as it is: all ranks start from one random state",
+                    "无需修改:所有进程从同一个随机状态开始,各卡的划分结果相同",
+                ),
+                kind=Kind.NOTE,
+            )
+            return

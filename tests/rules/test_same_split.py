@@ -1,0 +1,101 @@
+import pytest
+from harness import LOOP, TRAINING, added, migrate, migrate_modules
+
+from multicard.rules import same_split as rule
+
+IMPORTS = "import os, glob\nfrom pathlib import Path\n"
+MIGRATED = {
+    "a folder": ("files = os.listdir('d')\nuse(files)", "files = broadcast_value(os.listdir('d'))"),
+    "a pattern": (
+        "for f in glob.glob('*.png'):\n    use(f)",
+        "for f in broadcast_value(glob.glob('*.png')):",
+    ),
+    "a path's files": (
+        "files = [f for f in Path('d').iterdir()]",
+        "files = [f for f in broadcast_value(list(Path('d').iterdir()))]",
+    ),
+    "in a data set": (
+        "class D:\n    def __init__(self, root):\n        self.names = os.listdir(root)\nD('d')",
+        "        self.names = broadcast_value(os.listdir(root))",
+    ),
+    "filtered": (
+        "files = [f for f in os.listdir('d') if f.endswith('.png')]",
+        "files = [f for f in broadcast_value(os.listdir('d')) if f.endswith('.png')]",
+    ),
+    "walked": (
+        "for a, b, c in os.walk('d'):\n    use(c)",
+        "for a, b, c in broadcast_value(list(os.walk('d'))):",
+    ),
+    "a list of a set": ("words = list(set(text.split()))", "words = sorted(set(text.split()))"),
+    "a numbered set": (
+        "ids = {w: i for i, w in enumerate(set(text.split()))}",
+        "ids = {w: i for i, w in enumerate(sorted(set(text.split())))}",
+    ),
+    "a set with a name": (
+        "words = set(text.split())\nids = {}\nfor w in words:\n    ids[w] = len(ids)",
+        "for w in sorted(words):",
+    ),
+    "a tuple of a set": (
+        "words = tuple({w for w in text.split()})",
+        "words = tuple(sorted({w for w in text.split()}))",
+    ),
+}
+LEFT_ALONE = {
+    "sorted": "files = sorted(os.listdir('d'))",
+    "sorted by a key": "files = sorted(glob.glob('*'), key=len)",
+    "sorted afterwards": "files = os.listdir('d')\nfiles.sort()",
+    "sorted when it is used": "files = os.listdir('d')\nuse(sorted(files))",
+    "sorted in a comprehension": "files = sorted(f for f in os.listdir('d') if f)",
+    "counted": "n = len(os.listdir('d'))",
+    "searched": "there = 'a' in os.listdir('d')",
+    "only tested": "if not os.listdir('d'):\n    use(1)",
+    "deleted": "for f in os.listdir('d'):\n    os.remove(f)",
+    "a set of numbers": "n = list({1, 2, 3})",
+    "a set that is searched": "words = set(text.split())\nok = 'a' in words",
+    "a sorted set": "words = sorted(set(text.split()))",
+    "a set of a set": "words = set(list(set(text.split())))",
+    "parameters": "for p in set(model.parameters()):\n    rows.append(p)",
+    "under a guard of the user's": "if rank() == 0:\n    files = os.listdir('d')",
+}
+
+
+@pytest.mark.parametrize(("before", "after"), MIGRATED.values(), ids=MIGRATED)
+def test_migrates(before: str, after: str) -> None:
+    script = IMPORTS + TRAINING + before + LOOP
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize("script", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_leaves_alone(script: str) -> None:
+    script = IMPORTS + TRAINING + script + LOOP
+    assert migrate(rule, script) == (script, [])
+
+
+def test_listing_after_training_is_left_alone() -> None:
+    script = IMPORTS + TRAINING + LOOP + "files = os.listdir('d')\nuse(files)"
+    assert migrate(rule, script) == (script, [])
+
+
+def test_where_one_process_comes_first_a_listing_is_sorted() -> None:
+    data = (
+        "class D:\n    def __init__(self, download=False):\n        self.names = os.listdir('d')\n"
+        "d = D(download=True)"
+    )
+    script = IMPORTS + TRAINING + data + LOOP
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("        self.names = sorted(os.listdir('d'))", [])
+
+
+def test_a_module_that_lists_on_import_sorts() -> None:
+    own = "import os\nNAMES = os.listdir('d')\n"
+    script = "import names\n" + TRAINING + "use(names.NAMES)" + LOOP
+    texts, _ = migrate_modules(rule, {"__main__": script, "names": own})
+    assert texts["names"] == "import os\nNAMES = sorted(os.listdir('d'))\n"
+
+
+def test_scanned_folders_are_left_to_the_reader() -> None:
+    script = IMPORTS + TRAINING + "files = [e.path for e in os.scandir('d')]" + LOOP
+    text, [why] = migrate(rule, script)
+    assert text == script
+    assert "any order" in why

@@ -217,17 +217,26 @@ def _places(facts: Facts, group: Group) -> Iterator[Wrap]:
         statement = facts.statement(module, node)
         if isinstance(statement, ast.For | ast.While | ast.With):
             continue
-        for place in reversed(list(_levels(facts, module, statement))):
+        for place in reversed(list(_levels(facts, group, module, statement))):
             yield Wrap(_settled(facts, group, module, place, events[-1].order), node)
 
 
-def _levels(facts: Facts, module: Module, statement: ast.stmt) -> Iterator[ast.stmt]:
-    """A statement and the branches round it, up to the function or loop that it stands in."""
+def _levels(facts: Facts, group: Group, module: Module, statement: ast.stmt) -> Iterator[ast.stmt]:
+    """A statement and the branches round it in which nothing trains yet, up to the function or loop that it stands in."""
     yield statement
     for parent in facts.ancestors(module, statement):
-        if not isinstance(parent, ast.If | ast.Try | ast.With):
+        if not isinstance(parent, ast.If | ast.Try | ast.With) or _begun_in(facts, group, parent):
             return
         yield parent
+
+
+def _begun_in(facts: Facts, group: Group, statement: ast.stmt) -> bool:
+    """Whether the model is trained inside a statement."""
+    nodes = held(statement)
+    return any(
+        event.node in nodes or any(call in nodes for call in event.calls)
+        for event in facts.run.events[group.first :]
+    )
 
 
 def _same_loops(event: Event, born: tuple[Loop, ...] | None) -> bool:

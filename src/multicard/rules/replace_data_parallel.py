@@ -20,6 +20,7 @@ from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.plan import Finding
+from multicard.rules.wrap_model import stands_in_for
 from multicard.source import Module, Span
 from multicard.values import Obj, Values
 
@@ -38,7 +39,7 @@ _MODULE = Text(
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Each DataParallel, and each `.module` where no wrapper stands."""
-    done: set[ast.AST] = set()
+    done: set[ast.AST | None] = {stands_in_for(facts, wrap) for _, wrap in facts.places}
     for event in facts.events("data_parallel"):
         if event.node in done or not isinstance(event.node, ast.Call):
             continue

@@ -20,7 +20,7 @@ After:
 import ast
 from collections.abc import Iterator
 
-from multicard.edits import insert_after
+from multicard.edits import insert_after, replace
 from multicard.facts import Facts
 from multicard.interpret import Event, Wrap
 from multicard.messages import Text
@@ -63,6 +63,9 @@ def _wrapped(facts: Facts, wrap: Wrap, models: list[Obj]) -> Finding:
     given = "".join(f", {option}" for option in options)
     line = f"{name} = «DDP»({name}, device_ids=«device_ids»({name}){given})"
     lines = [f"with «all_trainable»({name}):", f"{module.unit}{line}"] if trainable else [line]
+    edits = (insert_after(module, wrap.statement, *lines),)
+    if stands_in_for(facts, wrap) is not None and not trainable:
+        edits = (replace(module, wrap.statement, line),)
     return Finding(
         CODE,
         facts.site(module, wrap.statement),
@@ -72,8 +75,22 @@ def _wrapped(facts: Facts, wrap: Wrap, models: list[Obj]) -> Finding:
             f"每次反向传播时对 `{name}` 的梯度做多卡平均"
             + "".join(_OPTIONS[option].zh for option in options),
         ),
-        (insert_after(module, wrap.statement, *lines),),
+        edits,
     )
+
+
+def stands_in_for(facts: Facts, wrap: Wrap) -> ast.Call | None:
+    """The DataParallel whose statement, `model = nn.DataParallel(model)`, the wrapper takes over."""
+    statement = wrap.statement
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    module = facts.module_of[wrap.target]
+    value = statement.value
+    if not any(event.kind == "data_parallel" for event in facts.by_node.get(value, ())):
+        return None
+    if isinstance(value, ast.Call) and value.args and module.text(value.args[0]) == module.text(statement.targets[0]):
+        return value if module.text(statement.targets[0]) == module.text(wrap.target) else None
+    return None
 
 
 def _averaged(facts: Facts, model: Obj, reason: str, home: Wrap | None) -> Iterator[Finding]:

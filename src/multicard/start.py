@@ -125,7 +125,9 @@ def _inert(statement: ast.stmt) -> bool:
             targets=[ast.Subscript(value=ast.Attribute(value=ast.Name(id="os"), attr="environ"))]
         ):
             return True
-        case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+        case ast.Assign(targets=targets, value=value):
+            return _constant(value) and all(isinstance(target, ast.Name | ast.Tuple) for target in targets)
+        case ast.AnnAssign(value=ast.expr() as value):
             return _constant(value)
         case ast.Try():
             return all(_inert(inner) for inner in statement.body) and all(

@@ -28,19 +28,22 @@ for epoch in range(3):
 """
 
 
-def migrate(rule: Rule, text: str) -> tuple[str, list[str]]:
+def migrate(rule: Rule, text: str, *, batch: str = "per-card") -> tuple[str, list[str]]:
     """The text after one rule, and why it left what it left."""
-    texts, reasons = migrate_modules(rule, {"__main__": text})
+    texts, reasons = migrate_modules(rule, {"__main__": text}, batch=batch)
     return texts["__main__"], reasons
 
 
-def migrate_modules(rule: Rule, texts: dict[str, str]) -> tuple[dict[str, str], list[str]]:
+def migrate_modules(
+    rule: Rule, texts: dict[str, str], *, batch: str = "per-card"
+) -> tuple[dict[str, str], list[str]]:
     """The texts of an entry (`__main__`) and its local modules after one rule, and why it left what it left."""
     modules = {
         name: parse_text(Path(f"{'train' if name == '__main__' else name}.py"), name, text)
         for name, text in texts.items()
     }
     facts = wrap_models(Program(modules["__main__"], modules, ()))
+    facts.batch = batch
     plan = settle(facts, rule.find(facts), rank_is_global=start(facts).names)
     new = {name: plan.texts[module].decode() for name, module in modules.items()}
     return new, [finding.why.en for finding in plan.findings if finding.kind is Kind.LEFT]

@@ -5,16 +5,30 @@ where the metric is the same on all ranks already this costs one small broadcast
 
 Before:
 
+    best, waited = float("inf"), 0
     for epoch in range(100):
-        loss = train_one_epoch()
-        if loss > best:
+        for x, y in loader:
+            loss = criterion(model(x), y)
+            loss.backward()
+        if loss.item() < best:
+            best, waited = loss.item(), 0
+        else:
+            waited += 1
+        if waited >= 5:
             break
 
 After:
 
+    best, waited = float("inf"), 0
     for epoch in range(100):
-        loss = train_one_epoch()
-        if broadcast_value(loss > best):
+        for x, y in loader:
+            loss = criterion(model(x), y)
+            loss.backward()
+        if loss.item() < best:
+            best, waited = loss.item(), 0
+        else:
+            waited += 1
+        if broadcast_value(waited >= 5):
             break
 """
 

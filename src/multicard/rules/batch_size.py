@@ -9,7 +9,7 @@ Before:
 
 After (`--batch global`):
 
-    loader = DataLoader(data, batch_size=per_card(64), sampler=DistributedSampler(data, shuffle=True))
+    loader = DataLoader(data, batch_size=per_card(64), shuffle=True)
 """
 
 from collections.abc import Iterator

@@ -5,10 +5,18 @@ divided by the number over all ranks.
 
 Before:
 
+    val_loss = 0.0
+    with torch.no_grad():
+        for x, y in val_loader:
+            val_loss += criterion(model(x), y).item()
     val_loss /= len(val_loader)
 
 After:
 
+    val_loss = 0.0
+    with torch.no_grad():
+        for x, y in val_loader:
+            val_loss += criterion(model(x), y).item()
     val_loss /= global_batches(val_loader)
 """
 

@@ -11,7 +11,6 @@ Before:
 After:
 
     if __name__ == "__main__":
-        local_rank, rank, world_size = setup_ddp()
         main()
         dist.destroy_process_group()
 """

@@ -20,7 +20,7 @@ After:
         plt.imshow(model(noise).detach())
         plt.savefig(path)
 
-    if is_main_process():
+    if rank == 0:
         show(model.module, "samples.png")
 """
 

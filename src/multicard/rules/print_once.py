@@ -10,8 +10,6 @@ Before:
 
 After:
 
-    from ddp_runtime import print_log
-
     for epoch in range(3):
         print_log(f"epoch {epoch}")
 """

@@ -5,11 +5,13 @@ has one; its DDP wrapper comes later.  `.module` that reached through DataParall
 
 Before:
 
-    model = nn.DataParallel(model)
+    net = nn.DataParallel(model)
+    net.module.fc.reset_parameters()
 
 After:
 
-    model = model
+    net = model
+    net.fc.reset_parameters()
 """
 
 import ast

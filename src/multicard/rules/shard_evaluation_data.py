@@ -7,22 +7,22 @@ data is not understood, every rank walks through all of it.
 Before:
 
     val_loader = DataLoader(val_set, batch_size=64, shuffle=False)
-    model.eval()
     correct = 0
+    model.eval()
     with torch.no_grad():
         for x, y in val_loader:
             correct += (model(x).argmax(1) == y).sum().item()
+    print(correct / len(val_set))
 
 After:
 
     val_loader = DataLoader(val_set, batch_size=64, sampler=EvalSampler(val_set, 64))
-    model.eval()
     correct = 0
+    model.eval()
     with torch.no_grad():
-        sync_buffers(model)
         for x, y in val_loader:
-            correct += (model.module(x).argmax(1) == y).sum().item()
-        correct = all_reduce_sum(correct)
+            correct += (model(x).argmax(1) == y).sum().item()
+    print(correct / len(val_set))
 """
 
 from collections.abc import Iterator

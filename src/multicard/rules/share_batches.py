@@ -6,13 +6,21 @@ rank draws its own.
 
 Before:
 
-    for start in range(0, len(data), 32):
-        x = data[order[start:start + 32]]
+    for epoch in range(3):
+        order = torch.randperm(len(inputs))
+        for start in range(0, len(inputs), 32):
+            batch = order[start : start + 32]
+            loss = criterion(model(inputs[batch]), labels[batch])
+            loss.backward()
 
 After:
 
-    for start in share_of(range(0, len(data), 32)):
-        x = data[order[start:start + 32]]
+    for epoch in range(3):
+        order = torch.randperm(len(inputs))
+        for start in share_of(range(0, len(inputs), 32)):
+            batch = order[start : start + 32]
+            loss = criterion(model(inputs[batch]), labels[batch])
+            loss.backward()
 """
 
 import ast

@@ -12,9 +12,8 @@ Before:
 After:
 
     from tqdm import tqdm
-    from ddp_runtime import is_main_process
 
-    for x in tqdm(range(10), desc="steps", disable=not is_main_process()):
+    for x in tqdm(range(10), desc="steps", disable=rank != 0):
         step(x)
 """
 

@@ -6,17 +6,14 @@ other; until `set_device` they all use card 0.  `setup_ddp` does both, seeds all
 
 Before:
 
-    import torch
-
     torch.backends.cudnn.benchmark = True
+    torch.manual_seed(0)
 
 After:
 
-    import torch
-    from ddp_runtime import setup_ddp
-
     local_rank, rank, world_size = setup_ddp()
     torch.backends.cudnn.benchmark = True
+    torch.manual_seed(0)
 """
 
 from collections.abc import Iterator

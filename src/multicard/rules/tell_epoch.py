@@ -6,14 +6,16 @@ Before:
 
     for epoch in range(10):
         for x, y in loader:
-            step(x, y)
+            loss = criterion(model(x), y)
+            loss.backward()
 
 After:
 
     for epoch in range(10):
         loader.sampler.set_epoch(epoch)
         for x, y in loader:
-            step(x, y)
+            loss = criterion(model(x), y)
+            loss.backward()
 """
 
 import ast

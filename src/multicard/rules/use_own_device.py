@@ -9,7 +9,6 @@ Before:
 
 After:
 
-    local_rank, rank, world_size = setup_ddp()
     device = torch.device(f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu")
 """
 

@@ -5,17 +5,18 @@ rank would draw the same dropout masks and the same crops.  Samplers keep the co
 
 Before:
 
-    model = Net()
     for epoch in range(3):
-        train(model)
+        for x, y in loader:
+            loss = criterion(model(x), y)
+            loss.backward()
 
 After:
 
-    model = Net()
-    model = DDP(model, device_ids=device_ids(model))
     vary_seed()
     for epoch in range(3):
-        train(model)
+        for x, y in loader:
+            loss = criterion(model(x), y)
+            loss.backward()
 """
 
 import ast

@@ -9,14 +9,16 @@ Before:
     os.makedirs("out")
     with open("out/log.csv", "w") as log:
         log.write("epoch,loss\\n")
+    frame = pd.DataFrame(rows)
     frame.to_csv("out/rows.csv")
 
 After:
 
     os.makedirs("out", exist_ok=True)
-    with open("out/log.csv" if is_main_process() else os.devnull, "w") as log:
+    with open("out/log.csv" if rank == 0 else os.devnull, "w") as log:
         log.write("epoch,loss\\n")
-    if is_main_process():
+    frame = pd.DataFrame(rows)
+    if rank == 0:
         frame.to_csv("out/rows.csv")
 """
 

@@ -38,7 +38,7 @@ def build_args():
 	p = argparse.ArgumentParser()
 	p.add_argument("--epochs", type=int, default=10)
 	p.add_argument("--bs", type=int, default=20)
-	p.add_argument("--lr", type=float, default=4e-3)
+	p.add_argument("--lr", type=float, default=2e-3)
 	p.add_argument("--ckpt", action="store_true")
 	p.add_argument("--out", default="vit_out")
 	return p.parse_args()

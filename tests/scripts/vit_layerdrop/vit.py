@@ -24,7 +24,7 @@ class ViT(nn.Module):
 		self.patch = nn.Conv2d(1, dim, patch, patch)
 		n = (img // patch) ** 2
 		self.cls = nn.Parameter(torch.zeros(1, 1, dim))
-		self.pos = nn.Parameter(torch.randn(1, n + 1, dim) * 0.02)
+		self.pos = nn.Parameter(torch.randn(1, n + 1, dim) * 0.5)
 		self.blocks = nn.ModuleList([Block(dim, heads) for _ in range(depth)])
 		self.norm = nn.LayerNorm(dim)
 		self.head = nn.Linear(dim, n_classes)

@@ -449,13 +449,14 @@ class DistributedSampler(TorchDistributedSampler):  # type: ignore[type-arg]
 
         loader = DataLoader(train_set, 32, sampler=DistributedSampler(train_set, shuffle=True))
         for epoch in range(epochs):
-            loader.sampler.set_epoch(epoch)     # without it every epoch comes in the same order
+            loader.sampler.set_epoch(epoch)
 
     With N processes: torch's own DistributedSampler (rank r takes items r, r+N, ... of one permutation,
     shares made equal by repeating up to N-1 samples, or by `drop_last`), seeded by the script's own seed, so
     that another seed is another order; torch's own uses 0 whatever the script says. `seed` or `generator` is
-    used instead if given. With one process: exactly what `DataLoader(shuffle=..., generator=...)` makes, to
-    the last random number.
+    used instead if given. A sampler that is never told the epoch counts the passes over it, so all ranks must
+    make equally many: a look at one batch under a rank guard goes through `whole_loader`. With one process:
+    exactly what `DataLoader(shuffle=..., generator=...)` makes, to the last random number.
     """
 
     def __init__(
@@ -499,7 +500,7 @@ class DistributedSampler(TorchDistributedSampler):  # type: ignore[type-arg]
         return order
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the epoch; a sampler that is never told counts the epochs itself."""
+        """Tell the epoch, from which the order is drawn."""
         self._told = True
         super().set_epoch(epoch)
 
@@ -608,7 +609,7 @@ class _Sharded(Sampler):  # type: ignore[type-arg]
         object.__setattr__(self if name.startswith("_") else self._source, name, value)
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the epoch; never told, it counts the epochs itself. The sampler inside is not told."""
+        """Tell the epoch, from which the draw is made. The sampler inside is not told."""
         self._told = True
         self._epoch = epoch
 
@@ -622,7 +623,7 @@ class ShardedSampler(_Sharded):
     and generators that the sampler holds, are seeded from the common seed and the epoch for just that
     moment), and rank r takes items r, r+N, ... of it, so that weights and subsets mean what they mean on one
     card. Shares are equal: up to N-1 items are repeated, or left out with `drop_last`. It costs N times the
-    drawing, no communication. Needs `set_epoch`, like DistributedSampler. With one process: the sampler
+    drawing, no communication. `set_epoch` as for DistributedSampler. With one process: the sampler
     itself.
     """
 
@@ -633,8 +634,8 @@ class ShardedBatchSampler(_Sharded):
         loader = DataLoader(train_set, batch_sampler=ShardedBatchSampler(BucketBatchSampler(lengths, 32)))
 
     With N processes: one common draw per epoch, as in ShardedSampler; up to N-1 batches are repeated (or left
-    out with `drop_last`) so that no rank takes a step more than another. Needs `set_epoch`. With one process:
-    the batch sampler itself.
+    out with `drop_last`) so that no rank takes a step more than another. `set_epoch` as for
+    DistributedSampler. With one process: the batch sampler itself.
     """
 
     def __init__(self, batch_sampler: Any, *, drop_last: bool = False) -> None:
@@ -649,10 +650,11 @@ class ShardedIterable(IterableDataset):  # type: ignore[type-arg]
     With N processes: every rank reads the whole stream, with random numbers alike on all ranks (drawn from
     the common seed, the epoch and the number of the worker), and keeps each N-th item. An item is kept only
     once all N of its round were read, so all ranks get equally many and at most N-1 items at the end are left
-    out; nothing is communicated. Reading costs as much as on one card: a stream that can skip cheaply is
-    better dealt out at its source. Workers see what they see on one card: a data set that shares itself out
-    among them (`get_worker_info`) is still read once; one that does not is read once per worker, as before.
-    With one process: the data set itself.
+    out; nothing is communicated. Every rank reads as much as one card would, eight rounds ahead: a stream
+    that can skip cheaply is better dealt out at its source. Without `set_epoch` every pass draws alike.
+    Workers see what they see on one card: a data set that shares itself out among them (`get_worker_info`) is
+    still read once; one that does not is read once per worker, as before. With one process: the data set
+    itself.
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -669,7 +671,7 @@ class ShardedIterable(IterableDataset):  # type: ignore[type-arg]
             return iter(self.dataset)
         worker = get_worker_info()
         seed = self._seed + int(self._epoch) + (0 if worker is None else worker.id * 2**32)
-        stream = _drawn_in_common(self.dataset, seed % 2**63, ahead=self._place.world_size)
+        stream = _drawn_in_common(self.dataset, seed % 2**63, ahead=8 * self._place.world_size)
         return _dealt(stream, self._place, drop_last=True)
 
     def __len__(self) -> int:
@@ -703,7 +705,7 @@ def share_of(batches: Iterable[T]) -> Any:
         count = len(batches)  # type: ignore[arg-type]
         rounds = -(-count // place.world_size)
         wanted = [(place.rank + turn * place.world_size) % count for turn in range(rounds)] if count else []
-        return [batches[index] for index in wanted]  # type: ignore[index]
+        return [batches[index] for index in wanted]
     return _dealt(batches, place, drop_last=True)
 
 
@@ -720,9 +722,10 @@ def _dealer(loader: Any) -> Any:
 def set_epoch(loader: Any, epoch: int) -> None:
     """Tell a loader which epoch begins, wherever in it the sampler sits. At the top of the epoch loop.
 
-    The samplers of this file (and torch's DistributedSampler) draw the order of an epoch from its number;
-    without this every epoch comes in the same order. A loader whose data are not dealt out is left alone:
-    what the script itself does with its own samplers stays the script's. With one process it changes nothing.
+    The samplers of this file (and torch's DistributedSampler) draw the order of an epoch from its number, so
+    that all ranks draw alike, also in a run that is resumed. A loader whose data are not dealt out is left
+    alone: what the script itself does with its own samplers stays the script's. With one process it changes
+    nothing. No communication.
     """
     dealer = _dealer(loader)
     if dealer is not None:
@@ -1050,12 +1053,17 @@ class _Sizes(NamedTuple):
     on_card: int
 
 
+def _on_card(tensor: torch.Tensor) -> bool:
+    return tensor.device.type != "cpu"
+
+
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
 
 
 def _tensor_of(raw: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], on_card: int) -> torch.Tensor:
-    return raw.clone().view(dtype).view(shape).to(own_device() if on_card else "cpu")
+    aligned = raw if raw.storage_offset() % 16 == 0 else raw.clone()  # no dtype is wider
+    return aligned.view(dtype).view(shape).to(own_device() if on_card else "cpu")
 
 
 def _to_tensor(content: bytes) -> torch.Tensor:
@@ -1092,7 +1100,7 @@ class _Pickler(pickle.Pickler):
             return dict, (), None, None, iter(value.items())  # its factory need not pickle
         if type(value) is not torch.Tensor or value.layout != torch.strided or value.is_quantized:
             return NotImplemented
-        raw, shape, on_card = _bytes_of(value), tuple(value.shape), int(value.device.type != "cpu")
+        raw, shape, on_card = _bytes_of(value), tuple(value.shape), int(_on_card(value))
         if not on_card and raw.numel() < _HEAVY:
             return _light_tensor, (_to_bytes(raw), value.dtype, shape)
         self.heavy.append(raw)
@@ -1148,6 +1156,8 @@ def _read(message: bytes, heavy: torch.Tensor) -> Any:
 
 
 def _laid_out(heavy: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
+    if len(heavy) == 1:
+        return heavy[0].to(device)
     return torch.cat(
         [each.to(device) for each in heavy] or [torch.empty(0, dtype=torch.uint8, device=device)]
     )
@@ -1168,8 +1178,10 @@ def _gather_bytes(own: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor
     """`counts[r]` bytes of each rank r; if there are none at all, nobody sends anything."""
     if max(counts) == 0:
         return [own for _ in counts]
-    padded = own.new_zeros(max(counts))
-    padded[: own.numel()] = own
+    padded = own
+    if own.numel() < max(counts):
+        padded = own.new_zeros(max(counts))
+        padded[: own.numel()] = own
     parts = [torch.empty_like(padded) for _ in counts]
     dist.all_gather(parts, padded)
     return [part[:count] for part, count in zip(parts, counts)]

@@ -1112,3 +1112,46 @@ def case_the_whole_loader_of_dealt_training_data_is_whole() -> None:
     batches = BatchSampler(SequentialSampler(data), 5, drop_last=False)
     loader = DataLoader(data, batch_sampler=rt.ShardedBatchSampler(batches))
     assert len([item for batch in rt.whole_loader(loader) for item in batch]) == 12
+
+
+# ------------------------------------------------------------------------------------------- by hand and by card
+
+
+def case_batches_made_by_hand_are_dealt() -> None:
+    for count in (0, 1, 7, 12):
+        starts = range(0, 4 * count, 4)
+        together = in_turn(of_all(list(rt.share_of(starts))))
+        assert together[:count] == list(starts)
+        assert len(together) - count < max(WORLD, 1)
+        left_out = in_turn(of_all(list(rt.share_of(start for start in starts))))
+        assert left_out == list(starts)[: count // WORLD * WORLD]
+    endless = rt.share_of(itertools.count())
+    assert in_turn(of_all(list(itertools.islice(endless, 5)))) == list(range(5 * WORLD))
+
+
+def case_tensors_on_a_card_travel_in_one_piece_and_arrive_on_the_card() -> None:
+    if WORLD == 1:
+        return
+    arrived = []
+
+    def own_device() -> torch.device:
+        arrived.append("card")
+        return torch.device("cpu")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rt, "_on_card", lambda _: True)
+        patch.setattr(rt, "own_device", own_device)
+        odd = torch.full((RANK + 1, 3), RANK, dtype=torch.bool)  # so that what follows it lies unaligned
+        joined = rt.gather_in_order(
+            odd, [torch.tensor(RANK + 0.5), torch.ones(2)], {"a": torch.zeros(RANK, 2)}
+        )
+        assert joined[0].shape == (sum(range(WORLD + 1)), 3)
+        assert joined[1][::2] == [torch.tensor(rank + 0.5) for rank in range(WORLD)]
+        assert joined[2]["a"].shape == (sum(range(WORLD)), 2)
+        total = rt.all_reduce_sum(torch.tensor(RANK + 0.5) if RANK else 0, {"n": torch.tensor([RANK])})
+        assert torch.equal(total[0], torch.tensor(sum(rank + 0.5 for rank in range(1, WORLD))))
+        assert total[1]["n"].tolist() == [sum(range(WORLD))]
+        value: Any = rt.broadcast_value({"weights": torch.arange(5) + RANK, "none": torch.empty(0)})
+        assert value["weights"].tolist() == [0, 1, 2, 3, 4]
+        assert rt.gather_in_order(torch.empty(0, 2)).shape == (0, 2)
+    assert arrived, "nothing was sent to a card"

@@ -59,6 +59,11 @@ class _Elsewhere(click.Command):
 
 _ELSEWHERE = (
     _Elsewhere(
+        "explain",
+        "multicard.explain",
+        _help("Say what is understood of a script, and why.", "说明对脚本的理解及依据。"),
+    ),
+    _Elsewhere(
         "verify",
         "multicard.verify.command",
         _help("Run both scripts and compare what they compute.", "运行前后两个脚本，比较它们的计算结果。"),

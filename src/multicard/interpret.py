@@ -946,6 +946,9 @@ class Interpreter:
             return obj.args.get("dataset", SOME)
         if obj.kind == "model" and attr not in libraries.MODEL_METHODS and obj.cls is not None:
             return one(Data(models=frozenset({obj}), tags=frozenset({"params"})))
+        if obj.kind == "model" and attr in {"weight", "bias"}:
+            tags = frozenset() if self.inside else frozenset({"params"})
+            return one(Data(models=frozenset({obj}), tags=tags))
         if obj.kind == "model" and attr not in libraries.MODEL_METHODS:
             inner = self.birth("model", f"{obj.name}.{attr}", node)
             inner.owner = obj

@@ -341,9 +341,8 @@ def running_nodes(facts: Facts, module: Module) -> Iterator[ast.AST]:
     while stack:
         node = stack.pop()
         yield node
-        for child in ast.iter_child_nodes(node):
-            if module is facts.program.entry or not _is_main(child):
-                stack.append(child)
+        children = ast.iter_child_nodes(node)
+        stack += [child for child in children if module is facts.program.entry or not _is_main(child)]
 
 
 def _is_main(node: ast.AST) -> bool:

@@ -186,7 +186,7 @@ def _called_per_sample(cls: ast.ClassDef) -> frozenset[str]:
 # --- what may be left to rank 0 -----------------------------------------------------------------------------------
 
 
-def hides(facts: Facts, module: Module, statement: ast.stmt) -> str:
+def hides(facts: Facts, statement: ast.stmt) -> str:
     """Why a statement must run on every rank, or nothing."""
     for node in ast.walk(statement):
         match node:

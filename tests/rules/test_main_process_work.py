@@ -34,18 +34,24 @@ AFTER_TRAINING = {
         "if rank == 0:\n    curves(losses)",
     ),
     "with gradients of its own": (
-        "def heat(net):\n    net(noise).sum().backward()\n    plt.imshow(noise.grad)\n    plt.savefig('a')\n    net.zero_grad()\n"
-        "{loop}heat(model)",
+        (
+            "def heat(net):\n    net(noise).sum().backward()\n    plt.imshow(noise.grad)\n"
+            "    plt.savefig('a')\n    net.zero_grad()\n{loop}heat(model)"
+        ),
         "if rank == 0:\n    heat(model.module)",
     ),
     "a list of its own": (
-        "def worst(net):\n    rows = []\n    for x, y in loader:\n        rows.append(net(x))\n        break\n"
-        "    open('a', 'w').write(str(rows))\n{loop}worst(model)",
+        (
+            "def worst(net):\n    rows = []\n    for x, y in loader:\n        rows.append(net(x))\n        break\n"
+            "    open('a', 'w').write(str(rows))\n{loop}worst(model)"
+        ),
         "if rank == 0:\n    worst(model.module)",
     ),
     "a method": (
-        "class Trainer:\n    def __init__(self, net):\n        self.net = net\n    def show(self):\n"
-        "        plt.imshow(self.net(noise))\n        plt.savefig('a')\n{loop}t = Trainer(model)\nt.show()",
+        (
+            "class Trainer:\n    def __init__(self, net):\n        self.net = net\n    def show(self):\n"
+            "        plt.imshow(self.net(noise))\n        plt.savefig('a')\n{loop}t = Trainer(model)\nt.show()"
+        ),
         "        plt.imshow(self.net.module(noise))\nif rank == 0:\n    t.show()",
     ),
 }

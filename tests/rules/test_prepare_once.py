@@ -31,16 +31,20 @@ MIGRATED = {
     ),
     "a cache, the other way round": (
         "if os.path.exists('c.pt'):\n    x = torch.load('c.pt')\nelse:\n    x = build()\n    torch.save(x, 'c.pt')",
-        "with main_process_first():\n    if os.path.exists('c.pt'):\n        x = torch.load('c.pt')\n    else:\n"
-        "        x = build()\n        torch.save(x, 'c.pt')",
+        (
+            "with main_process_first():\n    if os.path.exists('c.pt'):\n        x = torch.load('c.pt')\n    else:\n"
+            "        x = build()\n        torch.save(x, 'c.pt')"
+        ),
     ),
     "a function that returns if the file is there": (
         "def make(path):\n    if os.path.exists(path):\n        return\n    np.save(path, 1)\nmake('c.npy')",
         "with main_process_first():\n    make('c.npy')",
     ),
     "a data set that makes its own files": (
-        "class D:\n    def __init__(self):\n        if not os.path.isdir('d'):\n            self.make()\n"
-        "    def make(self):\n        open('d/a', 'w').write('1')\nd = D()",
+        (
+            "class D:\n    def __init__(self):\n        if not os.path.isdir('d'):\n            self.make()\n"
+            "    def make(self):\n        open('d/a', 'w').write('1')\nd = D()"
+        ),
         "        with main_process_first():\n            if not os.path.isdir('d'):\n                self.make()",
     ),
     "fetched without looking": (

@@ -30,8 +30,10 @@ MIGRATED = {
         "d = broadcast_value(uuid.uuid4().hex[:8])",
     ),
     "through an attribute": (
-        "class T:\n    def __init__(self):\n        self.d = time.strftime('%H')\n    def save(self):\n"
-        "        torch.save(1, self.d + '/a')\nT().save()",
+        (
+            "class T:\n    def __init__(self):\n        self.d = time.strftime('%H')\n    def save(self):\n"
+            "        torch.save(1, self.d + '/a')\nT().save()"
+        ),
         "        self.d = broadcast_value(time.strftime('%H'))",
     ),
     "through a function": (
@@ -43,8 +45,10 @@ MIGRATED = {
         "prepare(broadcast_value(time.strftime('%H')))",
     ),
     "an option": (
-        "p = argparse.ArgumentParser()\np.add_argument('--out-dir', default=time.strftime('%H'))\n"
-        "a = p.parse_args()\nos.makedirs(a.out_dir)",
+        (
+            "p = argparse.ArgumentParser()\np.add_argument('--out-dir', default=time.strftime('%H'))\n"
+            "a = p.parse_args()\nos.makedirs(a.out_dir)"
+        ),
         "p.add_argument('--out-dir', default=broadcast_value(time.strftime('%H')))",
     ),
     "a folder of its own": (
@@ -56,13 +60,17 @@ MIGRATED = {
         "n = broadcast_value(len(os.listdir('runs')) + 1)",
     ),
     "a function that looks for a free name": (
-        "def free(p):\n    if not os.path.exists(p):\n        return p\n    return p + str(len(glob.glob(p + '*')))\n"
-        "d = free('run')\nos.makedirs(d)",
+        (
+            "def free(p):\n    if not os.path.exists(p):\n        return p\n"
+            "    return p + str(len(glob.glob(p + '*')))\nd = free('run')\nos.makedirs(d)"
+        ),
         "d = broadcast_value(free('run'))",
     ),
     "a function that makes what it finds": (
-        "def free(p):\n    if os.path.exists(p):\n        return free(p + 'a')\n    os.makedirs(p)\n    return p\n"
-        "torch.save(1, free('run') + '/a')",
+        (
+            "def free(p):\n    if os.path.exists(p):\n        return free(p + 'a')\n    os.makedirs(p)\n    return p\n"
+            "torch.save(1, free('run') + '/a')"
+        ),
         "torch.save(1, broadcast_value(free('run') if rank == 0 else None) + '/a')",
     ),
     "a free name": (
@@ -70,8 +78,10 @@ MIGRATED = {
         "d = broadcast_value(d)",
     ),
     "a free name that is given back": (
-        "def free():\n    for n in range(99):\n        p = Path(f'run{n}')\n        if not p.exists():\n            return p\n"
-        "os.makedirs(free())",
+        (
+            "def free():\n    for n in range(99):\n        p = Path(f'run{n}')\n        if not p.exists():\n"
+            "            return p\nos.makedirs(free())"
+        ),
         "            return broadcast_value(p)",
     ),
 }

@@ -142,8 +142,10 @@ REFUSED = {
         "known only when it runs",
     ),
     "in worker processes": (
-        "from torch.utils.data import Dataset\nclass D(Dataset):\n    def __getitem__(self, i):\n"
-        "        np.save(str(i), i)\n        return i\n",
+        (
+            "from torch.utils.data import Dataset\nclass D(Dataset):\n    def __getitem__(self, i):\n"
+            "        np.save(str(i), i)\n        return i\n"
+        ),
         "worker processes",
     ),
     "random numbers before the ranks part": ("np.save('a', np.random.rand(3))", "draws random numbers"),

@@ -23,7 +23,7 @@ from multicard.effects import calls_in, names_of
 from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.messages import Text
-from multicard.once import follows, may_be_same_file, prepared, waits
+from multicard.once import amid_preparation, follows, may_be_same_file, waits
 from multicard.plan import Finding
 from multicard.source import Module
 from multicard.values import Obj, Values
@@ -82,7 +82,7 @@ def _loads_weights(facts: Facts, module: Module, call: ast.Call, depth: int = 0)
     scope = facts.scope(module, call)
     match parent:
         case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
-            return _is_weights(facts, module, scope, target)
+            return _is_weights(module, scope, target)
         case ast.Attribute() | ast.Subscript():
             return isinstance(parent, ast.Subscript) and _is_key(parent.slice)
         case ast.Return() if depth < 2 and isinstance(scope, ast.FunctionDef):
@@ -96,7 +96,7 @@ def _loads_weights(facts: Facts, module: Module, call: ast.Call, depth: int = 0)
             return False
 
 
-def _is_weights(facts: Facts, module: Module, scope: ast.AST, target: ast.expr) -> bool:
+def _is_weights(module: Module, scope: ast.AST, target: ast.expr) -> bool:
     if isinstance(target, ast.Tuple | ast.List):
         return False
     name = module.text(target)
@@ -165,11 +165,11 @@ def _waits(facts: Facts) -> Iterator[Finding]:
     saves = [
         event
         for event in facts.events("call", dead=False)
-        if event.name == "torch.save" and not prepared(facts, event.module, event.node)
+        if event.name == "torch.save" and not amid_preparation(facts, event)
     ]
     reads = []
     for load in facts.events("load", dead=False):
-        if isinstance(load.node, ast.Call) and not prepared(facts, load.module, load.node):
+        if isinstance(load.node, ast.Call) and not amid_preparation(facts, load):
             before = [save for save in saves if follows(save, load) and _same_file(facts, save, load)]
             if before:
                 reads.append((load, before))

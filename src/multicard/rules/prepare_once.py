@@ -325,13 +325,13 @@ def _downloads(facts: Facts, module: Module, first: frozenset[ast.stmt]) -> Iter
         if only_in(facts, module, call, first) or guarded(facts, module, call):
             continue
         statement = statement_of(facts, module, call)
-        why = "its value is used" if statement is None else hides(facts, module, statement)
+        why = "its value is used" if statement is None else hides(facts, statement)
         if statement is None or why or not _on_every_rank(facts, module, call):
             yield Finding(
                 CODE,
                 facts.site(module, call),
                 Text(
-                    f"every rank would fetch or unpack the same files at the same time: {why or 'ranks may not all come here'}",
+                    f"every rank would fetch or unpack the same files: {why or 'ranks may not all come here'}",
                     "每张卡都会同时下载或解压同一批文件",
                 ),
                 (),
@@ -349,7 +349,7 @@ def _downloads(facts: Facts, module: Module, first: frozenset[ast.stmt]) -> Iter
             CODE,
             facts.site(module, statement),
             Text(
-                "fetched and unpacked once; the others wait until it is there (machines without a shared disk need it each)",
+                "fetched and unpacked once, the others wait (machines without a shared disk each need it)",
                 "只下载和解压一次,其他进程等待完成(没有共享磁盘的多台机器需要各自执行一次)",
             ),
             (*edits, insert_after(module, statement, "«dist».barrier()")),

@@ -116,7 +116,7 @@ def _statements(facts: Facts, module: Module) -> Iterator[Finding]:
         statement = statement_of(facts, module, call)
         if statement is None:
             continue
-        why = hides(facts, module, statement)
+        why = hides(facts, statement)
         if why:
             yield Finding(
                 CODE,

@@ -235,7 +235,7 @@ def _problem(facts: Facts, module: Module, node: ast.expr) -> Text | None:
 
 
 def _whole(facts: Facts, module: Module, call: ast.Call, *, counted: bool) -> ast.expr | None:
-    """The expression that a reading of the clock is part of: formatted, cut, put into an f-string; None for a duration."""
+    """The expression that a reading of the clock is part of: formatted, cut, in an f-string; None for a duration."""
     node: ast.expr = call
     if _is_duration(facts, module, call):
         return None

@@ -110,7 +110,7 @@ def _export(facts: Facts, module: Module, call: ast.Call) -> Iterator[Finding]:
     if guarded(facts, module, call):
         return
     statement = statement_of(facts, module, call)
-    why = hides(facts, module, statement) if statement is not None else "its value is used"
+    why = hides(facts, statement) if statement is not None else "its value is used"
     if statement is None or why:
         said = Text(f"every rank would write this file: {why}", f"每张卡都会写这个文件:{why}")
         yield Finding(CODE, facts.site(module, call), said, (), UNDER_A_GUARD, Kind.LEFT)

@@ -52,7 +52,7 @@ def find(facts: Facts) -> Iterator[Finding]:
                 continue
             names = names_of(facts, call)
             statement = statement_of(facts, module, call)
-            if names & _WRITES and statement is not None and not hides(facts, module, statement):
+            if names & _WRITES and statement is not None and not hides(facts, statement):
                 written.append(statement)
             elif _makes_a_bar(facts, call, names):
                 yield _switched_off(facts, module, call)

@@ -8,7 +8,7 @@ Before:
 
     os.makedirs("out")
     with open("out/log.csv", "w") as log:
-        log.write("epoch,loss\\n")
+        log.write("epoch,loss")
     frame = pd.DataFrame(rows)
     frame.to_csv("out/rows.csv")
 
@@ -16,7 +16,7 @@ After:
 
     os.makedirs("out", exist_ok=True)
     with open("out/log.csv" if rank == 0 else os.devnull, "w") as log:
-        log.write("epoch,loss\\n")
+        log.write("epoch,loss")
     frame = pd.DataFrame(rows)
     if rank == 0:
         frame.to_csv("out/rows.csv")
@@ -32,6 +32,7 @@ from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.once import (
     UNDER_A_GUARD,
+    amid_preparation,
     below,
     follows,
     guarded,
@@ -207,7 +208,7 @@ def _statement(facts: Facts, effect: Effect, statements: dict[ast.stmt, Effect])
                 "每张卡都会执行这一步,而它的返回值还要使用,不能只留给主进程",
             )
         return
-    why = hides(facts, module, statement)
+    why = hides(facts, statement)
     if why:
         hoisted = _hoisted(facts, effect, statement)
         if hoisted is not None:
@@ -275,7 +276,7 @@ def _guards(facts: Facts, module: Module, statements: dict[ast.stmt, Effect]) ->
         and (statement := facts.parents(module).get(effect.call)) is not None
         and isinstance(statement, ast.Expr)
         and not _is_settled(facts, effect)
-        and not hides(facts, module, statement)
+        and not hides(facts, statement)
     }
     for run in neighbours(module, {**drawn, **statements}):
         kept = _figure(run, statements, drawn)
@@ -409,7 +410,7 @@ def _new_folder(facts: Facts, effect: Effect) -> Iterator[Finding]:
     statement = facts.parents(module).get(call)
     events = [event for event in facts.by_node.get(call, ()) if not event.dead]
     alike = bool(events) and not any(in_batches(facts, event) or event.tainted for event in events)
-    if isinstance(statement, ast.Expr) and alike and not hides(facts, module, statement):
+    if isinstance(statement, ast.Expr) and alike and not hides(facts, statement):
         kept = keep_to_rank_0(facts, CODE, module, [statement], _WHY["write"])
         why = Text(
             "the folder must be new, and the second rank would find it there; the others wait until rank 0 has made it",
@@ -447,7 +448,7 @@ def _writer(facts: Facts, effect: Effect, statements: dict[ast.stmt, Effect]) ->
             return
     parent = facts.parents(module).get(call)
     if isinstance(parent, ast.Expr):
-        if not hides(facts, module, parent):
+        if not hides(facts, parent):
             statements[parent] = Effect("send", effect.name, module, call, None)
         return
     read = _read_from(facts, effect)
@@ -593,7 +594,11 @@ def _reads(facts: Facts) -> Iterator[Finding]:
         )
         if not (writes or reads) or effect.path is None or _is_settled(facts, effect):
             continue
-        events = [event for event in facts.by_node.get(effect.call, ()) if not event.dead]
+        events = [
+            event
+            for event in facts.by_node.get(effect.call, ())
+            if not event.dead and not amid_preparation(facts, event)
+        ]
         (written if writes else read).extend((event, effect) for event in events)
     read.sort(key=lambda item: item[0].order)
     pairs = [

@@ -48,10 +48,10 @@ from ddp_runtime import (
 )
 
 # ======================== 全局配置 ========================
+local_rank, rank, world_size = setup_ddp()
 torch.backends.cudnn.benchmark = True
 torch.backends.cudnn.deterministic = False
 
-local_rank, rank, world_size = setup_ddp()
 DEVICE = torch.device(f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu")
 USE_AMP = DEVICE.type == "cuda"  # 混合精度只在显卡上开
 

@@ -5,12 +5,12 @@ them all, under every name that the libraries give them.  The tables are here an
 """
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from multicard.facts import Facts
 from multicard.source import Module
+from multicard.tree import children
 from multicard.values import Const, Data, Func, Lib, Method, Obj
 
 What = Literal[
@@ -335,14 +335,20 @@ def calls_in(facts: Facts, module: Module) -> tuple[ast.Call, ...]:
     return found
 
 
-def running_nodes(facts: Facts, module: Module) -> Iterator[ast.AST]:
+def running_nodes(facts: Facts, module: Module) -> tuple[ast.AST, ...]:
     """Every node of a module that this program may run."""
-    stack: list[ast.AST] = [module.tree]
-    while stack:
-        node = stack.pop()
-        yield node
-        children = ast.iter_child_nodes(node)
-        stack += [child for child in children if module is facts.program.entry or not _is_main(child)]
+    memo = facts.memo.setdefault("running", {})
+    assert isinstance(memo, dict)
+    found = memo.get(module)
+    if found is None:
+        queue: list[ast.AST] = [module.tree]
+        for node in queue:
+            queue += [
+                child for child in children(node) if module is facts.program.entry or not _is_main(child)
+            ]
+        found = memo[module] = tuple(queue)
+    assert isinstance(found, tuple)
+    return found
 
 
 def _is_main(node: ast.AST) -> bool:

@@ -17,6 +17,7 @@ from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
+from multicard.tree import held, walk
 from multicard.values import Class, Const, Func, Lib, Obj, Values, contained
 
 MUTATORS = frozenset({
@@ -74,7 +75,7 @@ def below(facts: Facts, *roots: ast.AST) -> Iterator[Event]:
     index = under(facts)
     seen: set[int] = set()
     for root in roots:
-        for node in ast.walk(root):
+        for node in walk(root):
             for event in index.get(node, ()):
                 if event.order not in seen:
                     seen.add(event.order)
@@ -86,7 +87,7 @@ def reached(facts: Facts, *roots: ast.AST) -> frozenset[FunctionNode]:
     found: set[FunctionNode] = set()
     waiting = list(roots)
     while waiting:
-        for node in ast.walk(waiting.pop()):
+        for node in walk(waiting.pop()):
             if isinstance(node, ast.Call):
                 for function in functions_of(facts, node):
                     if function not in found:
@@ -174,7 +175,7 @@ def _called_per_sample(cls: ast.ClassDef) -> frozenset[str]:
         if isinstance(item, ast.FunctionDef) and item.name == "__getitem__":
             return frozenset(
                 node.func.attr
-                for node in ast.walk(item)
+                for node in walk(item)
                 if isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
                 and isinstance(node.func.value, ast.Name)
@@ -188,7 +189,7 @@ def _called_per_sample(cls: ast.ClassDef) -> frozenset[str]:
 
 def hides(facts: Facts, statement: ast.stmt) -> str:
     """Why a statement must run on every rank, or nothing."""
-    for node in ast.walk(statement):
+    for node in walk(statement):
         match node:
             case ast.NamedExpr() | ast.Yield() | ast.YieldFrom() | ast.Await():
                 return "it binds a name or gives control away"
@@ -200,11 +201,7 @@ def hides(facts: Facts, statement: ast.stmt) -> str:
     if why:
         return f"it calls a function that {why}"
     for event in below(facts, statement):
-        if (
-            event.kind == "forward"
-            and is_wrapped(event.subject)
-            and event.node not in set(ast.walk(statement))
-        ):
+        if event.kind == "forward" and is_wrapped(event.subject) and event.node not in held(statement):
             return "the wrapped model is called in it, which all ranks must do together"
         if takes_batches(facts, event) and not event.dead and event.order < training_begins(facts):
             return "it takes a batch, and with it a random number that all ranks must draw alike"
@@ -271,10 +268,10 @@ def lasting(facts: Facts, *roots: ast.AST) -> str:
     An object that is made on the way may be changed on the way.
     """
     functions = reached(facts, *roots)
-    made = {node for region in (*roots, *functions) for node in ast.walk(region)}
+    made = {node for region in (*roots, *functions) for node in walk(region)}
     selves: dict[FunctionNode, set[Obj]] = {}
     for region in (*roots, *functions):
-        for node in ast.walk(region):
+        for node in walk(region):
             if isinstance(node, ast.Call):
                 for value in facts.values(node.func):
                     if isinstance(value, Func) and isinstance(value.bound, Obj):
@@ -315,7 +312,7 @@ def _changes(facts: Facts, function: FunctionNode) -> Iterator[Change]:
     own = _own_names(function)
     first = next(iter(function.args.args), None)
     itself = first.arg if first is not None and first.arg == "self" else ""
-    for node in ast.walk(function):
+    for node in walk(function):
         match node:
             case ast.Global(names=names):
                 yield Change(f"sets the global `{names[0]}`")
@@ -360,7 +357,7 @@ def _own_names(function: FunctionNode) -> dict[str, list[ast.expr | None]]:
             case _:
                 pass
 
-    for node in ast.walk(function):
+    for node in walk(function):
         match node:
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
@@ -375,7 +372,7 @@ def _own_names(function: FunctionNode) -> dict[str, list[ast.expr | None]]:
                 found.setdefault(name, []).append(None)
             case _:
                 pass
-    parameters = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+    parameters = {node.arg for node in walk(function.args) if isinstance(node, ast.arg)}
     return {name: values for name, values in found.items() if name not in parameters}
 
 
@@ -480,10 +477,10 @@ _EXISTS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "lexists"
 def tests_existence(facts: Facts, test: ast.expr) -> list[ast.Call]:
     """The calls in a test that ask whether a file is there, in functions of the program too."""
     found = []
-    for node in ast.walk(test):
+    for node in walk(test):
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            inside = (inner for function in functions_of(facts, node) for inner in ast.walk(function))
+            inside = (inner for function in functions_of(facts, node) for inner in walk(function))
             if name in _EXISTS or any(
                 isinstance(inner, ast.Call)
                 and isinstance(inner.func, ast.Attribute)

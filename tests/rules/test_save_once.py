@@ -59,7 +59,7 @@ REFUSED = {
         "used otherwise",
     ),
     "in worker processes": (
-        "from torch.utils.data import Dataset as D\nclass E(D):\n    def __getitem__(self, i):\n        torch.save(i, 'a')",
+        "from torch.utils.data import Dataset as D\nclass E(D):\n    def __getitem__(self, i): torch.save(i, 'a')",
         "worker processes",
     ),
 }

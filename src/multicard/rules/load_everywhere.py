@@ -26,6 +26,7 @@ from multicard.messages import Text
 from multicard.once import amid_preparation, follows, may_be_same_file, waits
 from multicard.plan import Finding
 from multicard.source import Module
+from multicard.tree import walk
 from multicard.values import Obj, Values
 
 CODE = "MC502"
@@ -100,12 +101,10 @@ def _is_weights(module: Module, scope: ast.AST, target: ast.expr) -> bool:
     if isinstance(target, ast.Tuple | ast.List):
         return False
     name = module.text(target)
-    for node in ast.walk(scope):
+    for node in walk(scope):
         match node:
             case ast.Call(func=ast.Attribute(value=owner, attr=attr), args=args):
-                inside = {
-                    module.text(part) for argument in args for part in ast.walk(argument) if _is_path(part)
-                }
+                inside = {module.text(part) for argument in args for part in walk(argument) if _is_path(part)}
                 if attr == "load_state_dict" and name in inside:
                     return True
                 if module.text(owner) == name and attr in {"eval", "train", "parameters", "cuda"}:
@@ -134,11 +133,11 @@ def _device(facts: Facts, module: Module, call: ast.Call) -> str:
     """The script's own name for the device of this rank, where it can be seen; else `own_device()`."""
     function = facts.function(module, call)
     if function is not None:
-        for argument in ast.walk(function.args):
+        for argument in walk(function.args):
             if isinstance(argument, ast.arg) and argument.arg in {"device", "DEVICE"}:
                 return argument.arg
     for scope in dict.fromkeys([facts.scope(module, call), module.tree]):
-        for node in ast.walk(scope):
+        for node in walk(scope):
             if (
                 isinstance(node, ast.Name)
                 and isinstance(node.ctx, ast.Store)

@@ -50,6 +50,7 @@ from multicard.once import (
 )
 from multicard.plan import Finding, Kind
 from multicard.source import Module
+from multicard.tree import walk
 from multicard.values import Const, Func, Obj, Values
 
 CODE = "MC506"
@@ -142,7 +143,7 @@ def _fit(facts: Facts, module: Module, call: ast.Call) -> bool:
 def _works(facts: Facts, call: ast.Call, happens: list[Event]) -> bool:
     """Whether it writes or draws, and takes its time over it: with the model, with batches, with a figure."""
     regions = reached(facts, call)
-    nodes = {node for region in regions for node in ast.walk(region)}
+    nodes = {node for region in regions for node in walk(region)}
     own = [effect for effect in all_effects(facts) if effect.call in nodes]
     writes = any(
         effect.what in {"write", "show"}
@@ -292,19 +293,19 @@ def _sources(facts: Facts, calls: tuple[ast.Call, ...]) -> Iterator[Finding]:
     """Wrapped models that functions under the guard take from globals and objects, not from arguments."""
     regions = reached(facts, *calls)
     for module in facts.modules:
-        for function in (node for node in ast.walk(module.tree) if node in regions):
+        for function in (node for node in walk(module.tree) if node in regions):
             assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
             if not only_in(
                 facts, module, function.body if isinstance(function, ast.Lambda) else function.body[0], calls
             ):
                 continue
-            own = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+            own = {node.arg for node in walk(function.args) if isinstance(node, ast.arg)}
             own |= {
                 node.id
-                for node in ast.walk(function)
+                for node in walk(function)
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
             }
-            for node in ast.walk(function):
+            for node in walk(function):
                 if isinstance(node, ast.expr) and _is_source(facts, module, node, own):
                     yield Finding(
                         CODE,

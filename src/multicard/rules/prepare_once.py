@@ -41,6 +41,7 @@ from multicard.once import (
 )
 from multicard.plan import Finding, Kind
 from multicard.source import Module
+from multicard.tree import walk
 from multicard.values import Class, Lib
 
 CODE = "MC205"
@@ -113,7 +114,7 @@ def _agreed(facts: Facts, module: Module) -> Iterator[Finding]:
 
 def _draws(facts: Facts, module: Module, run: list[ast.stmt]) -> Iterator[Finding]:
     """Random numbers that only the process which builds a cache draws, before others that all must draw alike."""
-    if not any(isinstance(node, ast.If) for part in run for node in ast.walk(part)):
+    if not any(isinstance(node, ast.If) for part in run for node in walk(part)):
         return
     inside = [event for event in below(facts, *run) if draws_in_common(facts, event)]
     for stream in dict.fromkeys(_stream(event) for event in inside):
@@ -267,9 +268,9 @@ def _if_absent(facts: Facts, statement: ast.If, inner: ast.AST) -> bool:
     asked = tests_existence(facts, statement.test)
     negated = {
         part
-        for node in ast.walk(statement.test)
+        for node in walk(statement.test)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
-        for part in ast.walk(node)
+        for part in walk(node)
     }
     absent = [call for call in asked if (call in negated) == (inner in statement.body)]
     return (

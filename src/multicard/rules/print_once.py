@@ -25,6 +25,7 @@ from multicard.once import guarded, hides, keep_to_rank_0, neighbours, path_or_d
 from multicard.plan import Finding, Kind
 from multicard.source import Module
 from multicard.start import start
+from multicard.tree import walk
 from multicard.values import Lib
 
 CODE = "MC503"
@@ -98,9 +99,7 @@ def _for_all_ranks(facts: Facts, module: Module, node: ast.expr) -> bool:
             return False
         if isinstance(outer, ast.ExceptHandler):
             caught = (
-                {part.id for part in ast.walk(outer.type) if isinstance(part, ast.Name)}
-                if outer.type
-                else set()
+                {part.id for part in walk(outer.type) if isinstance(part, ast.Name)} if outer.type else set()
             )
             return not caught or not caught <= _EXPECTED
     return False

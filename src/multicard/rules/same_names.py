@@ -37,6 +37,7 @@ from multicard.once import (
 )
 from multicard.plan import Finding, Kind
 from multicard.source import Module
+from multicard.tree import held, walk
 
 CODE = "MC507"
 TITLE = Text("Agree on names", "各卡使用相同的路径名")
@@ -162,24 +163,24 @@ def _looks(facts: Facts, function: ast.FunctionDef) -> bool:
     """Whether a function returns one thing if a path is there and another if it is not."""
     tests = [
         node
-        for node in ast.walk(function)
+        for node in walk(function)
         if isinstance(node, ast.If)
         and tests_existence(facts, node.test)
-        and any(isinstance(part, ast.Return) and part.value is not None for part in ast.walk(node))
+        and any(isinstance(part, ast.Return) and part.value is not None for part in walk(node))
     ]
     reads = any(
         effect.what in {"read", "open"} for effect in _effects(facts, function) if effect.name not in _LISTED
     )
     loops = any(
-        isinstance(node, ast.For | ast.While) and test in ast.walk(node)
-        for node in ast.walk(function)
+        isinstance(node, ast.For | ast.While) and test in walk(node)
+        for node in walk(function)
         for test in tests
     )
     return bool(tests) and not reads and not loops
 
 
 def _effects(facts: Facts, function: ast.AST) -> list[Effect]:
-    inside = set(ast.walk(function))
+    inside = held(function)
     return [effect for effect in all_effects(facts) if effect.call in inside]
 
 
@@ -385,7 +386,7 @@ class _Flow:
             return True
         effect = effect_of(self.facts, module, call)
         if effect is not None and effect.what in _SINKS:
-            inside = effect.path is not None and inner in {effect.path, *ast.walk(effect.path)}
+            inside = effect.path is not None and inner in {effect.path, *walk(effect.path)}
             if inside or effect.what == "writer":
                 self.found = True
                 return True
@@ -467,7 +468,7 @@ class _Flow:
         if owner in scopes:
             return True
         return owner is module.tree and not any(
-            node.id in {argument.arg for argument in ast.walk(scope.args) if isinstance(argument, ast.arg)}
+            node.id in {argument.arg for argument in walk(scope.args) if isinstance(argument, ast.arg)}
             for scope in scopes
         )
 
@@ -496,27 +497,25 @@ def _free_names(facts: Facts, module: Module) -> Iterator[Finding]:
 
 def _told(facts: Facts, module: Module, loop: ast.For | ast.While) -> Iterator[Finding]:
     """The names that a loop leaves behind, or gives back, made rank 0's."""
-    bound = {
-        node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
+    bound = {node.id for node in walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     scope = facts.scope(module, loop)
     last = loop.end_lineno or loop.lineno
     used = sorted(
         {
             node.id
-            for node in ast.walk(scope)
+            for node in walk(scope)
             if isinstance(node, ast.Name)
             and isinstance(node.ctx, ast.Load)
             and node.id in bound
             and node.lineno > last
         }
     )
-    flow = [node for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    flow = [node for node in walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
     if not any(_Flow(facts).follow_names(module, node) for node in flow):
         return
     probe = loop.test if isinstance(loop, ast.While) else loop.iter
     problem = _problem(facts, module, probe)
-    returns = [node for node in ast.walk(loop) if isinstance(node, ast.Return) and node.value is not None]
+    returns = [node for node in walk(loop) if isinstance(node, ast.Return) and node.value is not None]
     edits = [
         edit
         for node in returns

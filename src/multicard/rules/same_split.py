@@ -33,6 +33,7 @@ from multicard.once import (
 from multicard.plan import Finding, Kind
 from multicard.rules.same_names import gives_a_name
 from multicard.source import Module
+from multicard.tree import walk
 from multicard.values import Const, Data, Obj
 
 CODE = "MC207"
@@ -143,7 +144,7 @@ def _sorted_later(facts: Facts, module: Module, statement: ast.stmt, target: ast
     scope = facts.scope(module, statement)
     uses = [
         node
-        for node in ast.walk(scope)
+        for node in walk(scope)
         if isinstance(node, ast.Name | ast.Attribute)
         and isinstance(node.ctx, ast.Load)
         and module.text(node) == text
@@ -161,7 +162,7 @@ def _only_deletes(facts: Facts, loop: ast.For) -> bool:
     return any(
         isinstance(node, ast.Call)
         and names_of(facts, node) & {"os.remove", "os.unlink", "shutil.rmtree", ".unlink"}
-        for node in ast.walk(loop)
+        for node in walk(loop)
     )
 
 
@@ -200,7 +201,7 @@ def _fills(body: list[ast.stmt]) -> bool:
         (isinstance(node, ast.Attribute) and node.attr == "append")
         or (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store))
         for statement in body
-        for node in ast.walk(statement)
+        for node in walk(statement)
     )
 
 

@@ -55,6 +55,7 @@ from multicard.once import (
 from multicard.plan import Finding, Kind
 from multicard.rules.prepare_once import COMMANDS
 from multicard.source import Module, Span
+from multicard.tree import held, walk
 from multicard.values import Const, Lib, Obj
 
 CODE = "MC505"
@@ -236,7 +237,7 @@ def _hoisted(facts: Facts, effect: Effect, statement: ast.Expr) -> Finding | Non
         return None
     match path:
         case ast.Call(func=ast.Attribute(value=owner, attr="pop" | "popleft"), args=args):
-            simple = not any(isinstance(node, ast.Call) for part in (owner, *args) for node in ast.walk(part))
+            simple = not any(isinstance(node, ast.Call) for part in (owner, *args) for node in walk(part))
         case _:
             simple = False
     name = next((word for word in ("path", "old_path", "oldest") if word not in facts.names_of(module)), None)
@@ -332,7 +333,7 @@ def _figure(
 
 def _bare(facts: Facts, module: Module, statement: ast.stmt) -> Iterator[Edit]:
     """Wrapped models that are called in a statement which rank 0 runs alone."""
-    inside = set(ast.walk(statement))
+    inside = held(statement)
     done: set[ast.AST] = set()
     for event in below(facts, statement):
         node = event.node
@@ -535,7 +536,7 @@ def _tests(facts: Facts, module: Module) -> Iterator[Finding]:
         for effect in all_effects(facts):
             if effect.path is None or effect.module is not module or module.text(effect.path) not in about:
                 continue
-            if effect.what not in {"write", "folder", "delete"} or effect.call in set(ast.walk(node.test)):
+            if effect.what not in {"write", "folder", "delete"} or effect.call in held(node.test):
                 continue
             if any(_soon_after(facts, node, event) for event in facts.by_node.get(effect.call, ())):
                 yield Finding(

@@ -444,6 +444,30 @@ def _dealt(items: Iterable[T], place: _Place, *, drop_last: bool) -> Iterator[T]
 # ------------------------------------------------------------------------------------------------ data
 
 
+class _Epochs:
+    """Which draw of an order is next: the epoch that was told, or else a count of its own."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._round = 0
+        self._told = self._drawn = False
+
+    def tell(self, epoch: int) -> int:
+        """The script says which epoch begins; one that it has had already begins a new round."""
+        if self._drawn and self._told and self._round * 2**20 + epoch <= self.number:
+            self._round += 1
+        self.number = self._round * 2**20 + epoch
+        self._told, self._drawn = True, False
+        return self.number
+
+    def begin(self) -> int:
+        """An epoch is drawn: its number."""
+        if self._drawn and not self._told:
+            self.number += 1
+        self._drawn = True
+        return self.number
+
+
 class DistributedSampler(TorchDistributedSampler):  # type: ignore[type-arg]
     """Deals the training set out: each rank trains on its own share, in an order that every epoch draws anew.
 
@@ -481,7 +505,7 @@ class DistributedSampler(TorchDistributedSampler):  # type: ignore[type-arg]
         }
         super().__init__(dataset, **self._options)
         self._measured = len(dataset)
-        self._told = False
+        self._epochs = _Epochs()
 
     def _measure(self) -> None:
         """A data set may have grown since: torch's sampler counts once only."""
@@ -494,15 +518,12 @@ class DistributedSampler(TorchDistributedSampler):  # type: ignore[type-arg]
         if self._single is not None:
             return iter(self._single)
         self._measure()
-        order = super().__iter__()
-        if not self._told:
-            self.epoch += 1
-        return order
+        self.epoch = self._epochs.begin()
+        return super().__iter__()
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the epoch, from which the order is drawn."""
-        self._told = True
-        super().set_epoch(epoch)
+        """Tell the epoch, from which the order is drawn; epoch 0 again, in a second stage, is another order."""
+        self.epoch = self._epochs.tell(epoch)
 
     def __len__(self) -> int:
         if self._single is not None:
@@ -585,15 +606,13 @@ class _Sharded(Sampler):  # type: ignore[type-arg]
         self._pad = not drop_last
         self._place = _where()
         self._seed = _seed_of(sampler)
-        self._epoch = 0
-        self._told = False
+        self._epochs = _Epochs()
 
     def __iter__(self) -> Iterator[Any]:
         if self._place.world_size == 1:
             return iter(self._source)
-        draw = _drawn_in_common(self._source, self._seed + self._epoch, ahead=1024 * self._place.world_size)
-        if not self._told:
-            self._epoch += 1
+        seed = self._seed + self._epochs.begin()
+        draw = _drawn_in_common(self._source, seed, ahead=1024 * self._place.world_size)
         return _dealt(draw, self._place, drop_last=not self._pad)
 
     def __len__(self) -> int:
@@ -610,8 +629,7 @@ class _Sharded(Sampler):  # type: ignore[type-arg]
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the epoch, from which the draw is made. The sampler inside is not told."""
-        self._told = True
-        self._epoch = epoch
+        self._epochs.tell(epoch)
 
 
 class ShardedSampler(_Sharded):

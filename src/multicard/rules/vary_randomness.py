@@ -52,7 +52,9 @@ def find(facts: Facts) -> Iterator[Finding]:
     if place is None:
         return
     module, loop, order = place
-    draw = next((event for event in facts.run.events if event.order > order and _decides(facts, event)), None)
+    draw = next(
+        (event for event in facts.run.events if event.order >= order and _decides(facts, event)), None
+    )
     if draw is not None:
         yield Finding(
             CODE,

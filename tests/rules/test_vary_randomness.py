@@ -25,8 +25,8 @@ MIGRATED = {
     ),
     "noise that mixes a batch": (TRAINING + MIXUP, "vary_seed()\nfor epoch in range(3):"),
     "a step count": (
-        TRAINING
-        + "step = 0\nwhile step < 9:\n    for x, y in loader:\n        model(x).sum().backward()\n        optimizer.step()\n        step += 1\n",
+        TRAINING + "step = 0\nwhile step < 9:\n    for x, y in loader:\n        model(x).sum().backward()\n"
+        "        optimizer.step()\n        step += 1\n",
         "vary_seed()\nwhile step < 9:",
     ),
     "drawn in the data set": (

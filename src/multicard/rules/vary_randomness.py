@@ -52,9 +52,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     if place is None:
         return
     module, loop, order = place
-    draw = next(
-        (event for event in facts.run.events if event.order >= order and _decides(facts, event)), None
-    )
+    draw = next((event for event in facts.run.events if event.order >= order and _decides(event)), None)
     if draw is not None:
         yield Finding(
             CODE,
@@ -89,7 +87,7 @@ def _place(facts: Facts) -> tuple[Module, ast.stmt, int] | None:
     return None
 
 
-def _decides(facts: Facts, event: Event) -> bool:
+def _decides(event: Event) -> bool:
     """Whether a draw chooses data in the main process, not noise in a data set or a model."""
     if event.kind != "call" or event.dead or event.name not in _DECIDING:
         return False
@@ -104,4 +102,5 @@ def _decides(facts: Facts, event: Event) -> bool:
 
 def _mixes(event: Event) -> bool:
     """Whether a permutation only mixes the samples of one batch, as mixup does."""
-    return any("size" in data_of(values).tags for values in event.args.values())
+    sizes = (data_of(values) for values in event.args.values())
+    return any("size" in size.tags and size.loaders for size in sizes)

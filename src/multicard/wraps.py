@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from multicard.facts import Facts
+from multicard.facts import Facts, key
 from multicard.interpret import Event, Interpreter, Loop, Wrap
 from multicard.libraries import WITHOUT_PARAMETERS
 from multicard.program import Program
@@ -177,10 +177,55 @@ def _unfit(facts: Facts, group: Group) -> str:
             return "`autograd.grad` goes through it, which a wrapper does not see"
     if not any(bare_of(e) in members and facts.trains(e) for e in facts.events("forward", dead=False)):
         return "its forward pass in training was not seen"
+    if _several_backwards(facts, members):
+        return "one forward pass is followed by several backward passes, of which a wrapper sees one"
     toggled = _toggles(facts, group)
     if toggled:
         return "its parameters are frozen and thawed between steps"
     return ""
+
+
+def _several_backwards(facts: Facts, members: set[Obj]) -> bool:
+    """Whether more backward passes than forward passes of a model may come in one turn of a training loop."""
+    backwards = [event for event in facts.backwards if members & set(getattr(event.subject, "models", ()))]
+    if any(Const(True) in event.args.get("retain_graph", ()) for event in backwards):
+        return True
+    for training in facts.trainings:
+        here = {
+            event.node: event
+            for event in backwards
+            if any(key(loop) == key(training.loop) for loop in event.loops)
+        }
+        kept: list[Event] = []
+        for event in here.values():
+            if not any(_exclude(facts, event, other) for other in kept):
+                kept.append(event)
+        forwards = {
+            event.node
+            for event in facts.events("forward", dead=False)
+            if bare_of(event) in members and any(key(loop) == key(training.loop) for loop in event.loops)
+        }
+        if forwards and len(kept) > len(forwards):
+            return True
+    return False
+
+
+def _exclude(facts: Facts, first: Event, second: Event) -> bool:
+    """Whether two places stand in different branches of one `if`."""
+    if first.module is not second.module:
+        return False
+    for parent in facts.ancestors(first.module, first.node):
+        if isinstance(parent, ast.If):
+            a, b = (_branch(parent, event.node) for event in (first, second))
+            if a and b and a != b:
+                return True
+    return False
+
+
+def _branch(statement: ast.If, node: ast.AST) -> str:
+    if any(node in held(part) for part in statement.body):
+        return "body"
+    return "orelse" if any(node in held(part) for part in statement.orelse) else ""
 
 
 def _toggles(facts: Facts, group: Group) -> bool:

@@ -88,7 +88,11 @@ def stands_in_for(facts: Facts, wrap: Wrap) -> ast.Call | None:
     value = statement.value
     if not any(event.kind == "data_parallel" for event in facts.by_node.get(value, ())):
         return None
-    if isinstance(value, ast.Call) and value.args and module.text(value.args[0]) == module.text(statement.targets[0]):
+    if (
+        isinstance(value, ast.Call)
+        and value.args
+        and module.text(value.args[0]) == module.text(statement.targets[0])
+    ):
         return value if module.text(statement.targets[0]) == module.text(wrap.target) else None
     return None
 
@@ -148,6 +152,8 @@ def _holder(facts: Facts, event: Event, own: set[Obj]) -> str | None:
             or not isinstance(node.ctx, ast.Load)
             or not _path(node)
         ):
+            continue
+        if facts.scope(module, node) is not scope:
             continue
         values = [value for value in facts.values(node) if value != Const(None)]
         if values and all(isinstance(value, Obj) and value in own for value in values):

@@ -404,7 +404,7 @@ def of_gradients(pair: Pair) -> Cause | None:
     found = steps.first_gradient_difference(pair)
     if found is None:
         return None
-    event = found[0]
+    event = found.event
     theirs = pair.steps(0).get((event["number"], event["step"]), event)
     site = backward_site(theirs)
     drift = ranks.first_drift(pair)

@@ -132,3 +132,16 @@ def passages(ranks: Sequence[Trace]) -> dict[tuple[Key, int], Passage]:
         shares = {r: [i for batch in batches for i in batch] for r, batches in known.items()}
         result[(key, number)] = Passage(key, number, entry["site"], shares, known, complete, whole)
     return result
+
+
+def batches_per_step(trace: Trace) -> list[int]:
+    """How many training batches each optimizer step used up; steps without any, of a second optimizer, left out."""
+    training = {key_of(event) for event in trace.of("trains")}
+    found, count = [], 0
+    for event in trace.events:
+        if event["kind"] == "batch" and key_of(event) in training:
+            count += 1
+        elif event["kind"] == "step" and count:
+            found.append(count)
+            count = 0
+    return found

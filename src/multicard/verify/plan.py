@@ -33,6 +33,7 @@ class Plan:
     full: bool
     seconds: float  # after this much time, finish as soon as all ranks can
     recorded: tuple[str, ...] = ()  # traces of the migrated run's ranks, to be replayed
+    split: int = 1  # into how many batches of the original those of all ranks together are split
     cuda: bool = False  # answer True to torch.cuda.is_available()
 
     def write(self, path: Path) -> None:

@@ -5,6 +5,7 @@ at once; the original is then not needed to know that something is wrong.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 from multicard.messages import Text
 from multicard.verify import causes, endings, trial
 from multicard.verify.checks import compare, ranks, steps
-from multicard.verify.evidence import Event, Pair, Trace
+from multicard.verify.evidence import Event, Pair, Trace, batches_per_step
 from multicard.verify.trial import Options, Run
 from multicard.verify.verdict import Check, Curve, Verdict, Where
 
@@ -54,6 +55,17 @@ def _attempt(options: Options, folder: Path, progress: Progress, *, cuda: bool) 
     )
     if not cuda and _refused(original):
         return None
+    split = _batches_to_split(original, migrated)
+    if split > 1:
+        original = trial.run(
+            "original",
+            options,
+            folder,
+            lambda s, t: progress("original", s, t),
+            migrated,
+            split=split,
+            cuda=cuda,
+        )
     if original.outcome.ended != "finished":
         (folder / "alone").mkdir()
         alone = trial.run(
@@ -61,6 +73,20 @@ def _attempt(options: Options, folder: Path, progress: Progress, *, cuda: bool) 
         )
         return _incomparable(options, original, alone, migrated)
     return _compared(options, original, migrated)
+
+
+def _batches_to_split(original: Run, migrated: Run) -> int:
+    """How many batches of the original make one of all ranks together.
+
+    A script that keeps its effective batch by accumulating less often has fewer batches to a step; the original
+    then wants the batches of the ranks one after the other.
+    """
+    own, theirs = (Counter(batches_per_step(Trace(tuple(run.traces[0])))) for run in (original, migrated))
+    if not own or not theirs:
+        return 1
+    a, b = own.most_common(1)[0][0], theirs.most_common(1)[0][0]
+    world = len(migrated.traces)
+    return a // b if b and a > b and a % b == 0 and world % (a // b) == 0 else 1
 
 
 def _refused(run: Run) -> bool:

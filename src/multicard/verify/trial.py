@@ -112,10 +112,12 @@ def run(
     folder: Path,
     progress: launch.Progress,
     recorded: Run | None = None,
+    split: int = 1,
     *,
     cuda: bool = False,
 ) -> Run:
     home = folder / role
+    shutil.rmtree(home, ignore_errors=True)
     place = settle(
         options.migrated if role == "migrated" else options.original, options.working, home / "scratch"
     )
@@ -141,6 +143,7 @@ def run(
         recorded=tuple(str(folder / "migrated" / f"rank{r}" / "trace.jsonl") for r in range(options.nproc))
         if recorded
         else (),
+        split=split,
         cuda=cuda,
     )
     plans = launch.ranks_of(plan, world, home)

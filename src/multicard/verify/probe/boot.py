@@ -6,6 +6,7 @@ this.
 """
 
 import atexit
+import contextlib
 import ctypes
 import gc
 import os
@@ -53,12 +54,11 @@ def main() -> None:
     plan = read_plan(Path(os.environ[PLAN_VARIABLE]))
     if os.getppid() == 1:
         sys.exit(9)
-    from multicard.verify.probe import monitor, outputs
+    from multicard.verify.probe import monitor
     from multicard.verify.probe import record as recording
 
     record = recording.begin(plan)
     record.write("process", python=sys.version.split()[0])
-    atexit.register(leave)
     install(plan)
     monitor.start(plan)
     module = types.ModuleType("__main__")
@@ -68,12 +68,20 @@ def main() -> None:
     sys.argv = [plan.script, *plan.arguments]
     sys.path[0] = os.path.dirname(plan.script)
     record.write("begin", working=os.getcwd())
+    end(run(plan, module))
+
+
+def run(plan: Plan, module: types.ModuleType) -> int:
+    """Run the script and return its exit code."""
+    from multicard.verify.probe import outputs
+    from multicard.verify.probe import record as recording
+
+    record = recording.record()
     try:
         code = compile(Path(plan.script).read_bytes(), plan.script, "exec", dont_inherit=True)
         exec(code, module.__dict__)  # noqa: S102
-    except SystemExit as end:
-        ended(end.code)
-        raise
+    except SystemExit as exit_:
+        return left(exit_)
     except BaseException as error:  # noqa: BLE001
         text = outputs.error_text(error)
         record.write(
@@ -85,8 +93,26 @@ def main() -> None:
             waiting=record.waiting,
         )
         sys.stderr.write(text)
-        sys.exit(1)
+        return 1
     record.write("finished")
+    return 0
+
+
+def end(code: int) -> None:
+    """End the process as the interpreter would, but for taking everything apart.
+
+    With torch 2.13 that hangs now and then: the main thread destroys a process group and joins its thread, which
+    waits for the main thread to destroy a tensor.
+    """
+    import threading
+
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
+    atexit._run_exitfuncs()  # noqa: SLF001
+    leave()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def leave() -> None:
@@ -104,15 +130,15 @@ def leave() -> None:
     record.write("exit")
 
 
-def ended(code: object) -> None:
+def left(exit_: SystemExit) -> int:
+    """The script called `sys.exit`, or something like it."""
     from multicard.verify.probe import record as recording
 
-    recording.record().write(
-        "left",
-        code=code if isinstance(code, int) else 0 if code is None else 1,
-        message=str(code),
-        site=recording.site(),
-    )
+    code = exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 1
+    if code == 1 and exit_.code != 1:
+        sys.stderr.write(f"{exit_.code}\n")
+    recording.record().write("left", code=code, message=str(exit_.code), site=innermost(exit_))
+    return code
 
 
 def innermost(error: BaseException) -> str | None:

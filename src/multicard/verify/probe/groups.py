@@ -41,6 +41,7 @@ COLLECTIVES = (
 )
 WRITTEN_DOWN = 20_000
 COUNT = [0]
+KEPT: list[Any] = []  # process groups: whoever lets go of the last reference joins its threads, and may hang
 
 
 def _counted(name: str) -> Callable[[Function], Function]:
@@ -84,6 +85,7 @@ def _init(plan: Plan) -> Callable[[Function], Function]:
                     "gloo", store=store, rank=plan.rank, world_size=plan.world_size, timeout=timeout
                 )
                 batchnorm.open_group()
+            KEPT.append(distributed_c10d._get_default_group())  # noqa: SLF001
             record.waiting = None
             record.events += 1
             record.write("joined")
@@ -111,6 +113,7 @@ def _on_gloo(original: Function) -> Function:
         record = recording.record()
         outer, record.waiting = record.waiting, record.waiting or "new_group"
         result = original(*args[:2], **keywords)
+        KEPT.append(result)
         record.waiting = outer
         return result
 

@@ -253,10 +253,9 @@ class Watched:
     def _deal(self, through: Pass) -> Iterator[Any]:
         dealer = through.dealer
         source: Iterator[Any]
-        if dealer.replayed and self.batched:
-            source = iter(self._again(dealer, through.number))
-        else:
-            source = iter(self.real)
+        source = (
+            iter(self._again(dealer, through.number)) if dealer.replayed and self.batched else iter(self.real)
+        )
         through.drawn = source
         for indices in source:
             if not self.batched:
@@ -389,7 +388,8 @@ def _share_starts(through: Pass, at: int) -> list[int]:
     shares = through.dealer.counterpart.batches_of(through.number)
     starts, first = [], 0
     for share in shares[at] if at < len(shares) else []:
-        starts.append(first)
+        if share or through.dealer.counterpart.split == 1:
+            starts.append(first)
         first += len(share)
     return starts
 
@@ -566,7 +566,7 @@ def install(plan: Plan) -> None:
     replace(data, "random_split", _split)
     data.dataset.random_split = data.random_split
     if plan.recorded:
-        COURSE.replay = Replay.read(plan.recorded)
+        COURSE.replay = Replay.read(plan.recorded, plan.split)
     replace(data.DataLoader, "__init__", _init)
     replace(data.DataLoader, "__len__", _length)
     replace(data.DataLoader, "__iter__", _iter)

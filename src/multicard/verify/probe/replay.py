@@ -22,6 +22,7 @@ class DealtLoader:
     shares: dict[int, dict[int, list[list[int]]]] = field(default_factory=dict)  # pass -> rank -> batches
     endings: dict[int, str] = field(default_factory=dict)
     ranks: int = 1
+    split: int = 1
     _together: dict[int, list[list[list[int]]]] = field(default_factory=dict)
 
     def batches_of(self, number: int) -> list[list[list[int]]]:
@@ -29,14 +30,23 @@ class DealtLoader:
         if number not in self._together:
             by_rank = self.shares.get(number, {})
             count = max((len(batches) for batches in by_rank.values()), default=0)
-            self._together[number] = [
+            together = [
                 [
                     by_rank[rank][at] if rank in by_rank and at < len(by_rank[rank]) else []
                     for rank in range(self.ranks)
                 ]
                 for at in range(count)
             ]
+            self._together[number] = [part for shares in together for part in self._parts(shares)]
         return self._together[number]
+
+    def _parts(self, shares: list[list[int]]) -> list[list[list[int]]]:
+        """The shares of groups of ranks, one group after the other."""
+        size = self.ranks // self.split
+        return [
+            [share if rank // size == group else [] for rank, share in enumerate(shares)]
+            for group in range(self.split)
+        ]
 
     @property
     def rows(self) -> int:
@@ -56,11 +66,15 @@ class Replay:
     loaders: list[DealtLoader]
 
     @staticmethod
-    def read(paths: Sequence[str]) -> "Replay":
+    def read(paths: Sequence[str], split: int = 1) -> "Replay":
         loaders: dict[Key, DealtLoader] = {}
         for rank, path in enumerate(paths):
             for line in Path(path).read_text(encoding="utf-8").splitlines():
                 _take(json.loads(line), rank, len(paths), loaders)
+        for loader in loaders.values():
+            loader.split = split
+            if loader.trains and loader.length is not None:
+                loader.length *= split
         return Replay(list(loaders.values()))
 
     def counterpart(self, dataset: str, base: int | None) -> DealtLoader | None:

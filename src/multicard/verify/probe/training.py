@@ -23,6 +23,7 @@ from multicard.verify.probe.loaders import checksum
 from multicard.verify.probe.patching import Function, replace
 
 DISK = 2 << 30  # bytes of tensors that a run may leave behind
+MOST = 2000  # steps to look at in detail
 
 
 class Steps:
@@ -149,7 +150,7 @@ def _use(optimizer: Any) -> None:
     loaders.stepped()
     parameters = parameters_of(optimizer)
     gradients = gradients_of(parameters)
-    detailed = step < steps.plan.steps or steps.plan.full
+    detailed = steps.spent < DISK and step < MOST
     if step == 0:
         steps.keep("start", number, 0, [p.detach() for p in parameters])
         recording.record().write("names", number=number, names=modules.names_of(parameters))
@@ -160,6 +161,7 @@ def _use(optimizer: Any) -> None:
         theirs = steps.recorded("gradient", number, step)
         if theirs is not None:
             fields["against"] = against(gradients, theirs, parameters)
+            _take_gradients(parameters, theirs)
     steps.kept[number] = [p.detach().clone() for p in parameters] if steps.replays else []
     recording.record().write(
         "step",
@@ -228,7 +230,7 @@ def _after(optimizer: Any, _args: Any, _keywords: Any) -> None:
     if theirs is not None and len(theirs) == len(parameters):
         fields["update"] = update_against(steps.kept.get(number, []), parameters, theirs)
         _take_over(parameters, theirs)
-    detailed = step < steps.plan.steps or steps.plan.full
+    detailed = steps.spent < DISK and step < MOST
     recording.record().write(
         "stepped",
         number=number,
@@ -241,23 +243,14 @@ def _after(optimizer: Any, _args: Any, _keywords: Any) -> None:
 
 
 def update_against(before: list[Tensor], mine: list[Tensor], theirs: list[Tensor | None]) -> list[float]:
-    """The largest difference of the updates where the gradient is not noise, and the largest update."""
+    """The largest difference of the two updates of one gradient, the largest update, and which parameter."""
     worst, largest, at = 0.0, 0.0, -1.0
-    # a bias before a BatchNorm has no gradient but rounding, and Adam makes full steps of that
-    noise = 1e-3 * max(
-        (_number(p.grad.abs().max()) for p in mine if p.grad is not None and p.grad.numel()), default=0.0
-    )
     for i, (old, new, other) in enumerate(zip(before, mine, theirs, strict=False)):
         if other is None or new.shape != other.shape or new.numel() == 0 or not new.is_floating_point():
             continue
-        gradient = new.grad
-        if gradient is None or gradient.is_sparse:
-            continue
-        clear = gradient.abs() > max(0.02 * _number(gradient.abs().max()), noise)
-        if not bool(clear.any()):
-            continue
-        own_update, other_update = (new.detach() - old)[clear].double(), (other - old)[clear].double()
-        difference, size = _number((own_update - other_update).abs().max()), _number(own_update.abs().max())
+        own_update, other_update = (new.detach() - old).double(), (other - old).double()
+        difference = _number((own_update - other_update).abs().max())
+        size = max(_number(own_update.abs().max()), _number(other_update.abs().max()))
         # weights are rounded to their own size, and so is what was added to them
         difference = max(0.0, difference - 2e-7 * _number(old.abs().max()))
         if size > 0 and difference / size > worst:
@@ -271,6 +264,16 @@ def _take_over(parameters: list[Tensor], theirs: list[Tensor | None]) -> None:
         for own, other in zip(parameters, theirs, strict=True):
             if other is not None and own.shape == other.shape:
                 own.copy_(other)
+
+
+def _take_gradients(parameters: list[Tensor], theirs: list[Tensor | None]) -> None:
+    """Go on with the migrated run's gradients: they have been judged, and the optimizer is judged by what it does."""
+    with torch.no_grad():
+        for own, other in zip(parameters, theirs, strict=False):
+            if other is None:
+                own.grad = None
+            elif own.grad is not None and own.grad.shape == other.shape and not own.grad.is_sparse:
+                own.grad.copy_(other)
 
 
 def force_start() -> None:

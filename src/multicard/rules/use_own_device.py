@@ -23,7 +23,7 @@ from multicard.plan import Finding
 from multicard.source import Module
 from multicard.start import NAMES, start
 from multicard.tree import walk
-from multicard.values import Lib
+from multicard.values import Func, Lib
 
 CODE = "MC102"
 TITLE = Text("Use this process's own card", "设备绑定到本进程的卡")
@@ -57,18 +57,26 @@ def find(facts: Facts) -> Iterator[Finding]:
                     yield from _constant(facts, module, node, text, named=named)
                 case ast.JoinedStr() | ast.BinOp():
                     yield from _formatted(facts, module, node, named=named)
-                case ast.Assign(targets=[target]) if _visible(target):
+                case (
+                    ast.Assign(targets=[ast.Subscript(slice=variable)], value=cards)
+                    | ast.Expr(
+                        value=ast.Call(
+                            func=ast.Attribute(attr="setdefault" | "putenv"), args=[variable, cards]
+                        )
+                    )
+                ) if _chooses_cards(variable, cards):
                     edit = delete_statement(facts.block(module, node), module, node)
                     yield Finding(CODE, facts.site(module, node), _VISIBLE, (edit,))
                 case _:
                     pass
 
 
-def _visible(target: ast.expr) -> bool:
+def _chooses_cards(variable: ast.expr, cards: ast.expr) -> bool:
+    """Whether an environment variable is set to some cards; no card at all is no choice between them."""
     return (
-        isinstance(target, ast.Subscript)
-        and isinstance(target.slice, ast.Constant)
-        and target.slice.value == "CUDA_VISIBLE_DEVICES"
+        isinstance(variable, ast.Constant)
+        and variable.value == "CUDA_VISIBLE_DEVICES"
+        and not (isinstance(cards, ast.Constant) and cards.value in {"", "-1"})
     )
 
 
@@ -83,6 +91,8 @@ def _own(*, named: bool) -> str:
 def _call(facts: Facts, module: Module, node: ast.Call, *, named: bool) -> Iterator[Finding]:
     names = _names(facts, node.func)
     yield from _formatted(facts, module, node, named=named)
+    if any(isinstance(value, Func) for value in facts.values(node.func)):
+        return
     if "torch.cuda.set_device" in names and node.args and not _is_local_rank(node.args[0]):
         text = "local_rank" if named else "«own_device»()"
         yield Finding(CODE, facts.site(module, node), _OWN, (replace(module, node.args[0], text),))
@@ -184,13 +194,8 @@ def _use(facts: Facts, module: Module, node: ast.expr) -> str:
                 ):
                     amp = any("autocast" in name or "GradScaler" in name for name in names)
                     return "other" if amp else "device"
-                return (
-                    "name"
-                    if attr in {"add_argument", "get", "setdefault"}
-                    else "name"
-                    if attr == ""
-                    else "other"
-                )
+                own = attr == "" and not any(name.startswith("builtins.") for name in names)
+                return "name" if own or attr in {"add_argument", "get", "setdefault"} else "other"
             case ast.keyword(arg="device" | "map_location" | "default" | "dev"):
                 inner = facts.parents(module).get(parent)
                 if parent.arg in {"device", "map_location"} and isinstance(inner, ast.Call):

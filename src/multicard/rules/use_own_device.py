@@ -216,7 +216,7 @@ def _use(facts: Facts, module: Module, node: ast.expr) -> str:
 def _formatted(
     facts: Facts, module: Module, node: ast.JoinedStr | ast.BinOp | ast.Call, *, named: bool
 ) -> Iterator[Finding]:
-    """`f"cuda:{args.gpu}"`, `"cuda:%d" % gpu`, `"cuda:" + str(gpu)`, `"cuda:{}".format(gpu)`: the number is this process's."""
+    """`f"cuda:{args.gpu}"`, `"cuda:%d" % gpu`, `"cuda:" + str(gpu)`, `"cuda:{}".format(gpu)`: this process's number."""
     match node:
         case ast.JoinedStr(values=[ast.Constant(value="cuda:"), ast.FormattedValue(value=number)]):
             if _is_local_rank(number):

@@ -184,6 +184,61 @@ def _called_per_sample(cls: ast.ClassDef) -> frozenset[str]:
     return frozenset()
 
 
+_COLLECTIVE = re.compile(
+    r"«(broadcast_value|all_reduce_\w+|gather_in_order|sync_buffers|any_rank|average_gradients|broadcast_model"
+    r"|all_gather_with_grad|scale_by_count)»|«dist»\.barrier"
+)
+
+
+def meets(facts: Facts, *roots: ast.AST) -> bool:
+    """Whether another rule makes ranks meet inside some nodes, or in what they call."""
+    places = _meetings(facts)
+    if not places:
+        return False
+    owners = _owners(facts)
+    regions = [*roots, *reached(facts, *roots)]
+    return any(
+        module is owners.get(region, module)
+        and module.span(region).start <= offset <= module.span(region).end
+        for region in regions
+        for module, offset in places
+        if region in owners
+    )
+
+
+def _meetings(facts: Facts) -> tuple[tuple[Module, int], ...]:
+    """Where other rules put collectives."""
+    found = facts.memo.get("meetings")
+    if found is None:
+        from multicard.rules import agree_to_stop, evaluate_inside, share_batches, total_metrics, whole_loss
+
+        facts.memo["meetings"] = ()
+        facts.memo["meetings"] = found = tuple(
+            (edit.module, edit.span.start)
+            for rule in (agree_to_stop, evaluate_inside, share_batches, total_metrics, whole_loss)
+            for finding in rule.find(facts)
+            for edit in finding.edits
+            if _COLLECTIVE.search(edit.text)
+        )
+    assert isinstance(found, tuple)
+    return found
+
+
+def _owners(facts: Facts) -> dict[ast.AST, Module]:
+    """The module of each statement and function."""
+    found = facts.memo.get("owners")
+    if found is None:
+        found = {
+            node: module
+            for module in facts.modules
+            for node in running_nodes(facts, module)
+            if isinstance(node, ast.stmt | ast.Lambda)
+        }
+        facts.memo["owners"] = found
+    assert isinstance(found, dict)
+    return found
+
+
 # --- what may be left to rank 0 -----------------------------------------------------------------------------------
 
 
@@ -200,6 +255,8 @@ def hides(facts: Facts, statement: ast.stmt) -> str:
     why = lasting(facts, statement)
     if why:
         return f"it calls a function that {why}"
+    if reached(facts, statement) and meets(facts, statement):
+        return "all ranks meet in a function that it calls"
     for event in below(facts, statement):
         if event.kind == "forward" and is_wrapped(event.subject) and event.node not in held(statement):
             return "the wrapped model is called in it, which all ranks must do together"

@@ -99,3 +99,14 @@ def test_migrates(script: str, after: str) -> None:
 def test_leaves_alone(script: str) -> None:
     script = SCRIPT + script.replace("{loop}", LOOP)
     assert migrate(rule, script) == (script, [])
+
+
+def test_a_function_that_reaches_inside_gets_the_wrapper_and_calls_the_model_in_it() -> None:
+    show = (
+        "def show(net):\n    plt.imshow(net(noise))\n    plt.imshow(net.weight)\n    plt.hist(summary(model=net))\n"
+        "    plt.savefig('a')\n"
+    )
+    script = SCRIPT + "from torchinfo import summary\n" + show + LOOP + "show(model)"
+    text, reasons = migrate(rule, script)
+    after = "    plt.imshow(net.module(noise))\n    plt.hist(summary(model=net.module))\nif rank == 0:\n    show(model)"
+    assert (added(script, text), reasons) == (after, [])

@@ -40,6 +40,7 @@ from multicard.once import (
     guarded,
     is_wrapped,
     lasting,
+    meets,
     neighbours,
     only_in,
     reached,
@@ -49,6 +50,7 @@ from multicard.once import (
     under,
 )
 from multicard.plan import Finding, Kind
+from multicard.rules.reach_inside import PASSED_ON, always_wrapped, base_of
 from multicard.source import Module
 from multicard.tree import walk
 from multicard.values import Const, Func, Obj, Values
@@ -137,6 +139,7 @@ def _fit(facts: Facts, module: Module, call: ast.Call) -> bool:
         and not lasting(facts, call)
         and not any(facts.understood(loop.node) for event in happens for loop in event.loops)
         and _mode_is_restored(facts, call, happens)
+        and not meets(facts, *functions)
     )
 
 
@@ -264,11 +267,41 @@ def _shares_the_model(facts: Facts, call: ast.Call, fit: dict[ast.Call, Module])
 
 
 def _arguments(facts: Facts, module: Module, call: ast.Call) -> Iterator[Edit]:
-    """Arguments that are the wrapped model become the model inside."""
+    """Arguments that are the wrapped model become the model inside, unless the function reaches inside itself."""
+    if call in _reaching(facts):
+        return
     for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
-        node = argument.value if isinstance(argument, ast.Starred) else argument
-        if node is argument and any(is_wrapped(value) for value in facts.values(node)):
-            yield from bare(facts, module, node)
+        if not isinstance(argument, ast.Starred) and any(
+            is_wrapped(value) for value in facts.values(argument)
+        ):
+            yield from bare(facts, module, argument)
+
+
+def _reaching(facts: Facts) -> frozenset[ast.Call]:
+    """Calls under which `reach_inside` writes `.module`, which a model without wrapper does not have."""
+    found = facts.memo.get("reaching")
+    if found is None:
+        calls = {call: reached(facts, call) for call in kept_calls(facts)}
+        reaching = {call for call in calls if any(_is_reached(facts, event) for event in below(facts, call))}
+        while True:
+            functions = {function for call in reaching for function in calls[call]}
+            more = {call for call, own in calls.items() if own & functions} - reaching
+            if not more:
+                break
+            reaching |= more
+        facts.memo["reaching"] = found = frozenset(reaching)
+    assert isinstance(found, frozenset)
+    return found
+
+
+def _is_reached(facts: Facts, event: Event) -> bool:
+    return (
+        event.kind == "attr"
+        and is_wrapped(event.subject)
+        and event.name not in PASSED_ON
+        and (base := base_of(event.node)) is not None
+        and always_wrapped(facts.values(base))
+    )
 
 
 def bare(facts: Facts, module: Module, node: ast.expr) -> tuple[Edit, ...]:
@@ -292,6 +325,7 @@ def _plainly_wrapped(values: Values) -> bool:
 def _sources(facts: Facts, calls: tuple[ast.Call, ...]) -> Iterator[Finding]:
     """Wrapped models that functions under the guard take from globals and objects, not from arguments."""
     regions = reached(facts, *calls)
+    called = {node for function in reached(facts, *_reaching(facts)) for node in walk(function)}
     for module in facts.modules:
         for function in (node for node in walk(module.tree) if node in regions):
             assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
@@ -306,7 +340,13 @@ def _sources(facts: Facts, calls: tuple[ast.Call, ...]) -> Iterator[Finding]:
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
             }
             for node in walk(function):
-                if isinstance(node, ast.expr) and _is_source(facts, module, node, own):
+                if not isinstance(node, ast.expr):
+                    continue
+                if (
+                    _is_used_whole(facts, module, node)
+                    if node in called
+                    else _is_source(facts, module, node, own)
+                ):
                     yield Finding(
                         CODE,
                         facts.site(module, node),
@@ -316,6 +356,26 @@ def _sources(facts: Facts, calls: tuple[ast.Call, ...]) -> Iterator[Finding]:
                         ),
                         bare(facts, module, node),
                     )
+
+
+def _is_used_whole(facts: Facts, module: Module, node: ast.expr) -> bool:
+    """Whether a wrapped model is called here, or handed to a library that may call it."""
+    if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript) or not isinstance(node.ctx, ast.Load):
+        return False
+    if not any(is_wrapped(value) for value in facts.values(node)):
+        return False
+    parent = facts.parents(module).get(node)
+    if isinstance(parent, ast.keyword):
+        parent = facts.parents(module).get(parent)
+    match parent:
+        case ast.Call(func=func) if func is node:
+            return True
+        case ast.Call(func=ast.Name(id="getattr" | "setattr" | "hasattr")):
+            return False  # `reach_inside` looks after these
+        case ast.Call():
+            return not functions_of(facts, parent)
+        case _:
+            return False
 
 
 def _is_source(facts: Facts, module: Module, node: ast.expr, own: set[str]) -> bool:

@@ -32,6 +32,7 @@ from multicard.once import (
     homes,
     in_batches,
     is_wrapped,
+    meets,
     neighbours,
     only_in,
     per_sample,
@@ -249,7 +250,10 @@ def _cache(facts: Facts, event: Event) -> tuple[Module, ast.stmt] | None:
                 returns_early = isinstance(inner, ast.stmt) and _returns_early(facts, outer, inner)
                 break
             inner = outer
-    if found is not None and any(_together(facts, other) for other in below(facts, found[1])):
+    if found is not None and (
+        meets(facts, found[1])
+        or any(_together(facts, other) or rank_0_only(facts, other) for other in below(facts, found[1]))
+    ):
         return None
     return found
 

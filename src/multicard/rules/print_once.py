@@ -21,7 +21,16 @@ from multicard.edits import insert_before, replace, wrap
 from multicard.effects import calls_in, names_of, running_nodes
 from multicard.facts import Facts
 from multicard.messages import Text
-from multicard.once import guarded, hides, keep_to_rank_0, neighbours, path_or_devnull, statement_of, under
+from multicard.once import (
+    guarded,
+    hides,
+    keep_to_rank_0,
+    neighbours,
+    path_or_devnull,
+    rank_0_only,
+    statement_of,
+    under,
+)
 from multicard.plan import Finding, Kind
 from multicard.source import Module
 from multicard.start import start
@@ -149,7 +158,9 @@ def _questions(facts: Facts, module: Module) -> Iterator[Finding]:
             continue
         site = facts.site(module, call)
         events = [event for event in under(facts).get(call, ()) if not event.dead]
-        if any(event.tainted or event.loops for event in events):
+        if events and all(rank_0_only(facts, event) for event in events):
+            continue
+        if any(event.tainted or event.loops or rank_0_only(facts, event) for event in events):
             yield Finding(
                 CODE,
                 site,

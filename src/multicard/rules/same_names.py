@@ -33,6 +33,7 @@ from multicard.once import (
     kept_by_rank_0,
     per_sample,
     prepared,
+    rank_0_only,
     tests_existence,
 )
 from multicard.plan import Finding, Kind
@@ -230,6 +231,8 @@ def _problem(facts: Facts, module: Module, node: ast.expr) -> Text | None:
     events = [event for event in below(facts, node) if not event.dead]
     if any(amid_preparation(facts, event) for event in events):
         return Text("one process comes here before the others", "这里由一个进程先执行")
+    if any(rank_0_only(facts, event) for event in events):
+        return Text("rank 0 also comes here alone", "主进程也会单独执行到这里")
     if any(in_batches(facts, event) for event in events):
         return Text("ranks may come here a different number of times", "各卡到这里的次数可能不同")
     return None

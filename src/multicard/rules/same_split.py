@@ -28,6 +28,7 @@ from multicard.once import (
     in_batches,
     kept_by_rank_0,
     per_sample,
+    rank_0_only,
     training_begins,
 )
 from multicard.plan import Finding, Kind
@@ -102,7 +103,11 @@ def _listing(facts: Facts, module: Module, call: ast.Call) -> Iterator[Finding]:
     edits: tuple[Edit, ...]
     at_top = facts.function(module, call) is None and module is not facts.program.entry
     alike = not any(
-        in_batches(facts, event) or amid_preparation(facts, event) or event.tainted for event in events
+        in_batches(facts, event)
+        or rank_0_only(facts, event)
+        or amid_preparation(facts, event)
+        or event.tainted
+        for event in events
     )
     if alike and not at_top:
         edits = wrap(module, call, "«broadcast_value»(" + "list(" * lazy, ")" * (1 + lazy))

@@ -181,7 +181,10 @@ def setup_ddp(timeout: timedelta = timedelta(hours=2)) -> tuple[int, int, int]:
         atexit.register(_leave, os.getpid())
     _place = place
     if place.world_size > 1:
-        _restore(broadcast_value(_random_state(cards)), cards)
+        generators = _generators() + ([] if cards is None else [getattr(torch, cards[0])])
+        states = broadcast_value([_state_of(generator) for generator in generators])
+        for generator, state in zip(generators, states):
+            _set_state(generator, state)
     return place
 
 
@@ -353,69 +356,73 @@ def _common_seed(generator: torch.Generator | None = None) -> int:
     return _common_seed_of.get(seed, seed) % 2**63
 
 
-def _random_state(cards: tuple[str, str] | None = None) -> tuple[Any, ...]:
+def _generators(owner: object = None) -> list[Any]:
+    """The generators of python, numpy and torch's CPU, and those that a sampler and the samplers in it
+    hold.
+    """
+    found: list[Any] = [random, torch.default_generator]
     numpy = sys.modules.get("numpy")
-    return (
-        random.getstate(),
-        None if numpy is None else numpy.random.get_state(),
-        torch.get_rng_state(),
-        None if cards is None else getattr(torch, cards[0]).get_rng_state(),
-    )
-
-
-def _restore(state: tuple[Any, ...], cards: tuple[str, str] | None = None) -> None:
-    of_python, of_numpy, of_torch, of_card = state
-    random.setstate(of_python)
-    if of_numpy is not None and "numpy" in sys.modules:
-        sys.modules["numpy"].random.set_state(of_numpy)
-    torch.set_rng_state(of_torch)
-    if cards is not None:
-        getattr(torch, cards[0]).set_rng_state(of_card)
-
-
-def _seed_everything(seed: int, owner: object) -> None:
-    """Seed the generators of python, numpy and torch's CPU, and those that a sampler holds itself."""
-    torch.default_generator.manual_seed(seed)
-    random.seed(seed)
-    numpy = sys.modules.get("numpy")
+    kinds: tuple[type, ...] = (torch.Generator, random.Random)
     if numpy is not None:
-        numpy.random.seed(seed % 2**32)
-    for held in _held_by(owner):
-        if isinstance(held, torch.Generator):
-            held.manual_seed(seed)
-        elif isinstance(held, random.Random):
-            held.seed(seed)
-        elif numpy is not None and isinstance(held, numpy.random.RandomState):
-            held.seed(seed % 2**32)
-        elif numpy is not None and isinstance(held, numpy.random.Generator):
-            held.bit_generator.state = type(held.bit_generator)(seed).state
+        found.append(numpy.random)
+        kinds += (numpy.random.RandomState, numpy.random.Generator)
+    owners = [owner]
+    for each in owners:
+        inside = list(getattr(each, "__dict__", {}).values())
+        found += [value for value in inside if isinstance(value, kinds)]
+        owners += [value for value in inside if isinstance(value, (Sampler, IterableDataset))]
+    return found
 
 
-def _held_by(owner: object) -> Iterator[object]:
-    """The attributes of a sampler, and of the samplers in it."""
-    for value in list(getattr(owner, "__dict__", {}).values()):
-        yield value
-        if isinstance(value, (Sampler, IterableDataset)):
-            yield from _held_by(value)
+def _state_of(generator: Any) -> Any:
+    for name in ("get_state", "getstate", "get_rng_state"):
+        if hasattr(generator, name):
+            return getattr(generator, name)()
+    return generator.bit_generator.state
+
+
+def _set_state(generator: Any, state: Any) -> None:
+    for name in ("set_state", "setstate", "set_rng_state"):
+        if hasattr(generator, name):
+            getattr(generator, name)(state)
+            return
+    generator.bit_generator.state = state
+
+
+def _seed(generator: Any, seed: int) -> None:
+    if isinstance(generator, torch.Generator):
+        generator.manual_seed(seed)
+    elif hasattr(generator, "getstate"):  # python's
+        generator.seed(seed)
+    elif hasattr(generator, "seed"):  # numpy's old one, which takes 32 bits
+        generator.seed(seed % 2**32)
+    else:
+        generator.bit_generator.state = type(generator.bit_generator)(seed).state
 
 
 def _drawn_in_common(source: Iterable[T], seed: int, ahead: int) -> Iterator[T]:
-    """The items of `source`, drawn with random numbers of their own: alike on all ranks.
+    """The items of `source`, drawn alike on all ranks; the generators are seeded for it, and given back.
 
     `ahead` items are drawn at a time, since some never end.
     """
+    generators = _generators(source)
     iterator: Iterator[T] | None = None
-    own: tuple[Any, ...] = ()
+    own: list[Any] = []
     while True:
-        outside = _random_state()
-        if iterator is None:
-            _seed_everything(seed, source)
-            iterator = iter(source)
-        else:
-            _restore(own)
-        items = list(itertools.islice(iterator, ahead))
-        own = _random_state()
-        _restore(outside)
+        outside = [_state_of(generator) for generator in generators]
+        try:
+            if iterator is None:
+                for generator in generators:
+                    _seed(generator, seed)
+                iterator = iter(source)
+            else:
+                for generator, state in zip(generators, own):
+                    _set_state(generator, state)
+            items = list(itertools.islice(iterator, ahead))
+            own = [_state_of(generator) for generator in generators]
+        finally:
+            for generator, state in zip(generators, outside):
+                _set_state(generator, state)
         yield from items
         if len(items) < ahead:
             return
@@ -423,7 +430,8 @@ def _drawn_in_common(source: Iterable[T], seed: int, ahead: int) -> Iterator[T]:
 
 def _seed_of(sampler: object) -> int:
     """The seed that a sampler draws from: its generator's if it has one, else the script's."""
-    held = (each for each in _held_by(sampler) if isinstance(each, torch.Generator))
+    held = (each for each in _generators(sampler)[1:] if isinstance(each, torch.Generator))
+    next(held)  # torch's own
     return _common_seed(next(held, None))
 
 
@@ -522,7 +530,7 @@ class DistributedSampler(TorchDistributedSampler):  # type: ignore[type-arg]
         return super().__iter__()
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the epoch, from which the order is drawn; epoch 0 again, in a second stage, is another order."""
+        """Tell the epoch, from which the order is drawn; the same epoch again is another order."""
         self.epoch = self._epochs.tell(epoch)
 
     def __len__(self) -> int:

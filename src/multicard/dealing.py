@@ -67,6 +67,8 @@ class Site:
     evaluate: tuple[Obj, ...]
     condition: str = ""
     """An expression that is true where a training loader is made; empty where the site makes one kind."""
+    spilled: tuple[Obj, ...] = ()
+    """Loaders that are dealt out as training loaders are, because nothing at the site tells them apart."""
 
 
 @dataclass(eq=False)
@@ -490,7 +492,9 @@ def _sites(facts: Facts, wanted: set[Obj]) -> Iterator[Site]:
         )
         if train and rest:
             condition = _condition(facts, module, call, train, rest)
-            yield Site(module, call, train, evaluate if condition else (), condition)
+            yield Site(
+                module, call, train, evaluate if condition else (), condition, () if condition else rest
+            )
         elif train or evaluate:
             yield Site(module, call, train, evaluate)
 
@@ -603,8 +607,18 @@ class _ValueOf:
 
 def _whole(facts: Facts, dealing: Dealing) -> Iterator[tuple[Module, ast.expr, str, str]]:
     """Uses of dealt loaders that must see every batch."""
-    train = facts.train_loaders
+    spilled = {loader for site in dealing.sites for loader in site.spilled}
     done: set[ast.AST] = set()
+    for loader in sorted(spilled, key=lambda item: item.site.line if item.site else 0):
+        call = _made_by(facts, loader, spilled)
+        if call is None or call in done:
+            continue
+        done.add(call)
+        module = next(module for module in facts.modules if call in held(module.tree))
+        en, zh = "the line that makes it makes the training loader too", "创建它的那一行也创建训练用的 loader"
+        yield module, call, en, zh
+    spilled = {loader for loader in spilled if not done & set(loader.by)}
+    train = facts.train_loaders | spilled
     for visit in dealing.visits:
         touched = [loader for loader in visit.loaders if loader in dealing.dealt or loader in train]
         if not touched or dealing.shared(visit):
@@ -616,9 +630,9 @@ def _whole(facts: Facts, dealing: Dealing) -> Iterator[tuple[Module, ast.expr, s
             if node not in done:
                 done.add(node)
                 yield visit.module, node, en, zh
-    for event in facts.events("next", "iterate"):
+    for event in facts.events("next", "iterate", "len"):
         if (
-            event.subject not in dealing.dealt
+            event.subject not in (spilled if event.kind == "len" else dealing.dealt | spilled)
             or isinstance(event.node, ast.For)
             or not isinstance(event.node, ast.expr)
         ):
@@ -628,6 +642,12 @@ def _whole(facts: Facts, dealing: Dealing) -> Iterator[tuple[Module, ast.expr, s
             if node not in done:
                 done.add(node)
                 yield event.module, node, "it takes batches one by one", "逐个取批次"
+
+
+def _made_by(facts: Facts, loader: Obj, others: Iterable[Obj]) -> ast.Call | None:
+    """The outermost call on the way to a loader that gives it, or others of its kind, and nothing else."""
+    calls = (node for node in loader.by if isinstance(node, ast.Call))
+    return next((call for call in calls if facts.only(facts.values(call), others)), None)
 
 
 def loader_expressions(facts: Facts, region: ast.expr, loaders: list[Obj]) -> Iterator[ast.expr]:

@@ -50,11 +50,14 @@ def find(facts: Facts) -> Iterator[Finding]:
         if facts.dealing.shared(visit) and visit.node not in done:
             done.add(visit.node)
             yield from _totals(facts, visit.module, visit.node, visit.reading)
+    visits = (visit for visit in facts.dealing.visits if not visit.dead)
+    whole = {visit.node for visit in visits if not facts.dealing.shared(visit)}
     for training in facts.trainings:
         node = training.loop.node
         if (
             isinstance(node, ast.For)
             and node not in done
+            and node not in whole
             and (training.loaders or shared_loop(facts, training))
         ):
             done.add(node)

@@ -48,33 +48,46 @@ MIGRATED = {
         f"loader = torch.utils.data.DataLoader(data, sampler={DEAL})",
     ),
     "a weighted sampler is dealt out": (
-        "from torch.utils.data import WeightedRandomSampler\n"
-        "loader = DataLoader(data, 32, sampler=WeightedRandomSampler(w, 99))",
+        (
+            "from torch.utils.data import WeightedRandomSampler\n"
+            "loader = DataLoader(data, 32, sampler=WeightedRandomSampler(w, 99))"
+        ),
         "loader = DataLoader(data, 32, sampler=ShardedSampler(WeightedRandomSampler(w, 99)))",
     ),
     "a sampler of the script's own": (
-        "class Mine(torch.utils.data.Sampler):\n    def __iter__(self): return iter(range(9))\n"
-        "mine = Mine(data)\nloader = DataLoader(data, sampler=mine, batch_size=4)",
+        (
+            "class Mine(torch.utils.data.Sampler):\n    def __iter__(self): return iter(range(9))\n"
+            "mine = Mine(data)\nloader = DataLoader(data, sampler=mine, batch_size=4)"
+        ),
         "loader = DataLoader(data, sampler=ShardedSampler(mine), batch_size=4)",
     ),
     "a sampler or none": (
-        "sampler = torch.utils.data.SubsetRandomSampler(part) if part else None\n"
-        "loader = DataLoader(data, 32, shuffle=(sampler is None), sampler=sampler)",
-        "loader = DataLoader(data, 32, shuffle=(None), sampler=ShardedSampler(sampler) if sampler is not None else"
-        " DistributedSampler(data, shuffle=sampler is None))",
+        (
+            "sampler = torch.utils.data.SubsetRandomSampler(part) if part else None\n"
+            "loader = DataLoader(data, 32, shuffle=(sampler is None), sampler=sampler)"
+        ),
+        (
+            "loader = DataLoader(data, 32, shuffle=(None), sampler=ShardedSampler(sampler) if sampler is not None else"
+            " DistributedSampler(data, shuffle=sampler is None))"
+        ),
     ),
     "whole batches": (
         "loader = DataLoader(data, batch_sampler=BucketSampler(data, 32))",
         "loader = DataLoader(data, batch_sampler=ShardedBatchSampler(BucketSampler(data, 32)))",
     ),
     "a stream": (
-        "class Stream(torch.utils.data.IterableDataset):\n    def __iter__(self): yield 1\n"
-        "loader = DataLoader(Stream(), batch_size=8)",
+        (
+            "class Stream(torch.utils.data.IterableDataset):\n    def __iter__(self): yield 1\n"
+            "loader = DataLoader(Stream(), batch_size=8)"
+        ),
         "loader = DataLoader(ShardedIterable(Stream()), batch_size=8)",
     ),
     "a data set made in the call is made once": (
         "loader = DataLoader(MNIST('.', train=True), 32, shuffle=True)",
-        "loader = DataLoader(train_set := MNIST('.', train=True), 32, sampler=DistributedSampler(train_set, shuffle=True))",
+        (
+            "loader = DataLoader(train_set := MNIST('.', train=True), 32,"
+            " sampler=DistributedSampler(train_set, shuffle=True))"
+        ),
     ),
     "a data set made in the call by keyword": (
         "loader = DataLoader(dataset=MNIST('.'), shuffle=True)",
@@ -94,8 +107,10 @@ MIGRATED = {
     ),
     "options that shuffle": (
         "options = {'shuffle': True, 'num_workers': 4}\nloader = DataLoader(data, 32, **options)",
-        'loader = DataLoader(data, 32, **{**options, "shuffle": None},'
-        ' sampler=DistributedSampler(data, shuffle=options.get("shuffle", False)))',
+        (
+            'loader = DataLoader(data, 32, **{**options, "shuffle": None},'
+            ' sampler=DistributedSampler(data, shuffle=options.get("shuffle", False)))'
+        ),
     ),
     "a second name": (
         "from torch.utils.data import DataLoader as DL\nloader = DL(data, 32, shuffle=True)",
@@ -114,8 +129,10 @@ MIGRATED = {
         f"loader = getattr(torch.utils.data, 'DataLoader')(data, 32, sampler={DEAL})",
     ),
     "a class of the script's": (
-        "class Loader(DataLoader):\n    def __init__(self, data):\n        super().__init__(data, 32, shuffle=True)\n"
-        "loader = Loader(data)",
+        (
+            "class Loader(DataLoader):\n    def __init__(self, data):\n        super().__init__(data, 32, shuffle=True)\n"
+            "loader = Loader(data)"
+        ),
         f"        super().__init__(data, 32, sampler={DEAL})",
     ),
     "arguments bound before": (
@@ -125,28 +142,44 @@ MIGRATED = {
 }
 BOTH = {
     "one function, told by its argument": (
-        "def build(data, train):\n    return DataLoader(data, 8, shuffle=train)\n"
-        "loader, val_loader = build(a, True), build(b, False)",
-        "    return DataLoader(data, 8, sampler=DistributedSampler(data, shuffle=train) if train else"
-        " EvalSampler(data, 8))",
+        (
+            "def build(data, train):\n    return DataLoader(data, 8, shuffle=train)\n"
+            "loader, val_loader = build(a, True), build(b, False)"
+        ),
+        (
+            "    return DataLoader(data, 8, sampler=DistributedSampler(data, shuffle=train) if train else"
+            " EvalSampler(data, 8))"
+        ),
     ),
     "one comprehension, told by its key": (
-        "loaders = {k: DataLoader(sets[k], batch_size=8, shuffle=True) for k in ['train', 'val']}\n"
-        "loader, val_loader = loaders['train'], loaders['val']",
-        "loaders = {k: DataLoader(sets[k], batch_size=8, sampler=DistributedSampler(sets[k], shuffle=True)"
-        " if k == \"train\" else EvalSampler(sets[k], 8)) for k in ['train', 'val']}",
+        (
+            "loaders = {k: DataLoader(sets[k], batch_size=8, shuffle=True) for k in ['train', 'val']}\n"
+            "loader, val_loader = loaders['train'], loaders['val']"
+        ),
+        (
+            "loaders = {k: DataLoader(sets[k], batch_size=8, sampler=DistributedSampler(sets[k], shuffle=True)"
+            " if k == \"train\" else EvalSampler(sets[k], 8)) for k in ['train', 'val']}"
+        ),
     ),
     "one comprehension that shuffles by its key": (
-        "loaders = {k: DataLoader(sets[k], 8, shuffle=k == 'train') for k in ('train', 'val')}\n"
-        "loader, val_loader = loaders['train'], loaders['val']",
-        "loaders = {k: DataLoader(sets[k], 8, sampler=DistributedSampler(sets[k], shuffle=k == 'train')"
-        " if k == \"train\" else EvalSampler(sets[k], 8)) for k in ('train', 'val')}",
+        (
+            "loaders = {k: DataLoader(sets[k], 8, shuffle=k == 'train') for k in ('train', 'val')}\n"
+            "loader, val_loader = loaders['train'], loaders['val']"
+        ),
+        (
+            "loaders = {k: DataLoader(sets[k], 8, sampler=DistributedSampler(sets[k], shuffle=k == 'train')"
+            " if k == \"train\" else EvalSampler(sets[k], 8)) for k in ('train', 'val')}"
+        ),
     ),
     "one function, told by a word": (
-        "def build(split):\n    data = Data(split)\n    return DataLoader(data, 8, shuffle=True)\n"
-        "loader, val_loader = build('train'), build(split='test')",
-        '    return DataLoader(data, 8, sampler=DistributedSampler(data, shuffle=True) if split == "train" else'
-        " EvalSampler(data, 8))",
+        (
+            "def build(split):\n    data = Data(split)\n    return DataLoader(data, 8, shuffle=True)\n"
+            "loader, val_loader = build('train'), build(split='test')"
+        ),
+        (
+            '    return DataLoader(data, 8, sampler=DistributedSampler(data, shuffle=True) if split == "train" else'
+            " EvalSampler(data, 8))"
+        ),
     ),
 }
 LEFT_ALONE = {

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from multicard.facts import Facts
 from multicard.plan import Kind, Rule
 from multicard.program import Program
 from multicard.settle import settle
@@ -47,6 +48,13 @@ def migrate_modules(
     plan = settle(facts, rule.find(facts), rank_is_global=start(facts).names)
     new = {name: plan.texts[module].decode() for name, module in modules.items()}
     return new, [finding.why.en for finding in plan.findings if finding.kind is Kind.LEFT]
+
+
+def facts_of(text: str, **modules: str) -> Facts:
+    """What is inferred of an entry and its local modules, its models wrapped."""
+    texts = {"__main__": text, **modules}
+    parsed = {name: parse_text(Path(f"{name}.py"), name, part) for name, part in texts.items()}
+    return wrap_models(Program(parsed["__main__"], parsed, ()))
 
 
 def added(before: str, after: str) -> str:

@@ -157,8 +157,8 @@ BOTH = {
             "loader, val_loader = loaders['train'], loaders['val']"
         ),
         (
-            "loaders = {k: DataLoader(sets[k], batch_size=8, sampler=DistributedSampler(sets[k], shuffle=True)"
-            " if k == \"train\" else EvalSampler(sets[k], 8)) for k in ['train', 'val']}"
+            "loaders = {k: DataLoader(sets[k], batch_size=8,"
+            " sampler=DistributedSampler(sets[k], shuffle=True) if k == \"train\" else EvalSampler(sets[k], 8)) for k in ['train', 'val']}"
         ),
     ),
     "one comprehension that shuffles by its key": (

@@ -300,7 +300,7 @@ _NO_DRAW = frozenset({
 
 
 def _draws(name: str) -> bool:
-    if name in _NO_DRAW:
+    if name in _NO_DRAW or name.rpartition(".")[0] in _NO_DRAW:
         return False
     return name.startswith(("numpy.random.", "random.")) or (
         name.startswith("torch.")

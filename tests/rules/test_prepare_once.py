@@ -56,6 +56,13 @@ MIGRATED = {
         "with zipfile.ZipFile('a.zip') as z:\n    z.extractall('d')",
         "    if rank == 0:\n        z.extractall('d')\n    dist.barrier()",
     ),
+    "random numbers that only one draws": (
+        "if not os.path.exists('c'):\n    np.save('c', np.random.rand(3))\norder = np.random.permutation(9)",
+        (
+            "with main_process_first():\n    if not os.path.exists('c'):\n        np.save('c', np.random.rand(3))\n"
+            "np.random.set_state(broadcast_value(np.random.get_state()))"
+        ),
+    ),
     "fetched if it is not there": (
         "import urllib.request\nif not os.path.exists('a'):\n    urllib.request.urlretrieve(url, 'a')",
         "with main_process_first():\n    if not os.path.exists('a'):\n        urllib.request.urlretrieve(url, 'a')",
@@ -71,12 +78,17 @@ LEFT_ALONE = {
     "in a with of the runtime": "with main_process_first():\n    a = MNIST('d', download=True)",
     "changed if it is there": "if os.path.exists('c.npy'):\n    np.save('c.npy', 2 * np.load('c.npy'))",
     "made again when asked": "if args.again or not os.path.exists('c.npy'):\n    np.save('c.npy', 1)",
+    "random numbers of a generator of its own": (
+        "with main_process_first():\n    if not os.path.exists('c'):\n"
+        "        np.save('c', np.random.RandomState(0).rand(3))\n"
+        "order = np.random.permutation(9)"
+    ),
     "another command": "os.system('nvidia-smi')",
 }
 REFUSED = {
     "its value is used": ("import gdown\npath = gdown.download(url)", "its value is used"),
-    "random numbers that only one draws": (
-        "if not os.path.exists('c'):\n    np.save('c', np.random.rand(3))\norder = np.random.permutation(9)",
+    "random numbers of a library that is not at hand": (
+        "from random import random as r\nif not os.path.exists('c'):\n    torch.save(r(), 'c')\nr()",
         "draws random numbers",
     ),
 }

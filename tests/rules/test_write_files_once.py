@@ -93,6 +93,10 @@ MIGRATED = {
         "import h5py\nwith h5py.File('a', 'w') as f:\n    f['x'] = 1",
         "with h5py.File('a', 'w') if rank == 0 else NullWriter() as f:",
     ),
+    "random numbers of a generator of its own": (
+        "rng = np.random.RandomState(0)\nnp.save('a', rng.rand(3))",
+        "if rank == 0:\n    np.save('a', rng.rand(3))",
+    ),
     "a command": ("os.system('clear')", "if rank == 0:\n    os.system('clear')"),
 }
 AFTER_TRAINING = {

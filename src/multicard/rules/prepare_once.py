@@ -118,33 +118,49 @@ def _draws(facts: Facts, module: Module, run: list[ast.stmt]) -> Iterator[Findin
     if not any(isinstance(node, ast.If) for part in run for node in walk(part)):
         return
     inside = [event for event in below(facts, *run) if draws_in_common(facts, event)]
+    calls = list(facts.events("call", dead=False)) if inside else []
     for stream in dict.fromkeys(_stream(event) for event in inside):
         last = max(event.order for event in inside if _stream(event) == stream)
         later = [
             event.order
-            for event in facts.events("call", dead=False)
-            if draws_in_common(facts, event) and _stream(event) == stream and event.order > last
+            for event in calls
+            if event.order > last and _stream(event) == stream and draws_in_common(facts, event)
         ]
-        seeded = [event.order for event in facts.events("call", dead=False) if event.name in _SEEDS[stream]]
-        if later and not any(last < order < min(later) for order in seeded):
-            yield Finding(
-                CODE,
-                facts.site(module, run[0]),
-                Text(
-                    "only the process that builds the files draws random numbers here, so what is drawn later differs"
-                    " between ranks",
-                    "只有生成文件的进程会在这里消耗随机数,之后各卡抽到的随机数会不同",
-                ),
-                (),
-                Text(
-                    "set the seed again after this, or draw from a generator of its own",
-                    "请在此之后重新设置随机种子,或使用单独的随机数生成器",
-                ),
-                Kind.LEFT,
-            )
-            return
+        if not later or any(
+            last < event.order < min(later) and event.name in _SEEDS[stream] for event in calls
+        ):
+            continue
+        alias = _alias(module, stream)
+        line = _AGREED[stream].format(name=alias)
+        yield Finding(
+            CODE,
+            facts.site(module, run[-1]),
+            Text(
+                "only the process that builds the files draws random numbers here; all go on from its state, or what is"
+                " drawn later would differ between ranks",
+                "只有生成文件的进程会在这里消耗随机数;之后统一使用它的随机状态,否则各卡抽到的随机数会不同",
+            ),
+            (insert_after(module, run[-1], line),) if alias else (),
+            None if alias else Text("set the seed again after this", "请在此之后重新设置随机种子"),
+            Kind.CHANGED if alias else Kind.LEFT,
+        )
 
 
+def _alias(module: Module, library: str) -> str:
+    """What a library is called in a module, if it is imported at the top."""
+    for statement in module.tree.body:
+        if isinstance(statement, ast.Import):
+            for alias in statement.names:
+                if alias.name == library:
+                    return alias.asname or alias.name
+    return ""
+
+
+_AGREED = {
+    "numpy": "{name}.random.set_state(«broadcast_value»({name}.random.get_state()))",
+    "random": "{name}.setstate(«broadcast_value»({name}.getstate()))",
+    "torch": "{name}.set_rng_state(«broadcast_value»({name}.get_rng_state()))",
+}
 _SEEDS = {
     "numpy": frozenset({"numpy.random.seed"}),
     "random": frozenset({"random.seed"}),

@@ -130,7 +130,8 @@ MIGRATED = {
     ),
     "a class of the script's": (
         (
-            "class Loader(DataLoader):\n    def __init__(self, data):\n        super().__init__(data, 32, shuffle=True)\n"
+            "class Loader(DataLoader):\n    def __init__(self, data):\n"
+            "        super().__init__(data, 32, shuffle=True)\n"
             "loader = Loader(data)"
         ),
         f"        super().__init__(data, 32, sampler={DEAL})",
@@ -158,7 +159,8 @@ BOTH = {
         ),
         (
             "loaders = {k: DataLoader(sets[k], batch_size=8,"
-            " sampler=DistributedSampler(sets[k], shuffle=True) if k == \"train\" else EvalSampler(sets[k], 8)) for k in ['train', 'val']}"
+            ' sampler=DistributedSampler(sets[k], shuffle=True) if k == "train" else EvalSampler(sets[k], 8))'
+            " for k in ['train', 'val']}"
         ),
     ),
     "one comprehension that shuffles by its key": (

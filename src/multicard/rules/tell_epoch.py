@@ -48,8 +48,8 @@ def find(facts: Facts) -> Iterator[Finding]:
         for loader in training.loaders:
             if not facts.dealt(loader):
                 continue
-            name = _expression(facts, loop, loader)
-            if name is None or (loop.node, name) in done:
+            name = _expression(facts, loop, loader) or _out_of_sight(facts, loop, loader)
+            if name is None or (loop.node, name) in done or _told(loop, name):
                 continue
             done.add((loop.node, name))
             yield Finding(
@@ -119,6 +119,41 @@ def _expression(facts: Facts, loop: Loop, loader: Obj) -> str | None:
                     continue
                 return loop.module.text(node)
     return None
+
+
+def _out_of_sight(facts: Facts, loop: Loop, loader: Obj) -> str | None:
+    """How the loader is written where the epochs are counted, though nothing there uses it: `self.loader`, a global."""
+    scope = facts.scope(loop.module, loop.node)
+    if isinstance(scope, ast.FunctionDef) and scope.args.args:
+        first = scope.args.args[0].arg
+        for node in walk(scope):
+            if isinstance(node, ast.Name) and node.id == first:
+                for value in facts.values(node):
+                    attrs = value.attrs.items() if isinstance(value, Obj) and value.kind == "instance" else ()
+                    for attr, values in attrs:
+                        if (
+                            attr.isidentifier()
+                            and loader in values
+                            and facts.only(values, facts.train_loaders)
+                        ):
+                            return f"{first}.{attr}"
+    if isinstance(scope, ast.Module):
+        return None
+    local = {
+        part.id for part in walk(scope) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    } | {part.arg for part in walk(scope) if isinstance(part, ast.arg)}
+    for name, values in facts.run.frames[loop.module].names.items():
+        if loader in values and facts.only(values, facts.train_loaders) and name not in local:
+            return name
+    return None
+
+
+def _told(loop: Loop, name: str) -> bool:
+    """Whether the script tells the sampler itself."""
+    return any(
+        isinstance(node, ast.Call) and loop.module.text(node.func) == f"{name}.sampler.set_epoch"
+        for node in walk(loop.node)
+    )
 
 
 def _root(node: ast.expr) -> str:

@@ -14,7 +14,7 @@ from enum import Enum
 from multicard.facts import Facts
 from multicard.source import Module
 from multicard.tree import children, held, walk
-from multicard.values import Obj
+from multicard.values import Class, Func, Lib, Mod, Obj
 
 
 class How(Enum):
@@ -70,6 +70,83 @@ class Meter:
 
 
 GROWING = frozenset({"append", "extend"})
+CHANGING = frozenset(
+    {
+        "add",
+        "add_batch",
+        "append",
+        "appendleft",
+        "clear",
+        "collect",
+        "extend",
+        "feed",
+        "insert",
+        "log",
+        "merge",
+        "observe",
+        "pop",
+        "popleft",
+        "process",
+        "push",
+        "put",
+        "record",
+        "remove",
+        "setdefault",
+        "store",
+        "update",
+        "write",
+    }
+)
+HARMLESS = frozenset(
+    {
+        "criterion",
+        "device",
+        "file",
+        "grad_mode",
+        "iter",
+        "loader",
+        "metric",
+        "model",
+        "namespace",
+        "optimizer",
+        "scaler",
+        "scheduler",
+        "wrapped",
+        "writer",
+        "exception",
+        "sampler",
+        "dataset",
+    }
+)
+"""Kinds of objects whose methods carry nothing out of a loop that ranks must put together; torchmetrics do so."""
+SPEAKING = (
+    "logging",
+    "wandb",
+    "time.",
+    "datetime",
+    "argparse",
+    "torch.cuda",
+    "torch.Generator",
+    "re.",
+    "builtins.open",
+)
+ASKING = frozenset(
+    {
+        "get",
+        "copy",
+        "keys",
+        "values",
+        "items",
+        "format",
+        "join",
+        "split",
+        "to",
+        "index",
+        "count",
+        "tolist",
+        "numpy",
+    }
+)
 CAT = frozenset(
     {
         "torch.cat",
@@ -168,21 +245,31 @@ class _Reader:
         if not isinstance(root, ast.Name | ast.Attribute):
             return
         name = self.module.text(root)
-        if attr in GROWING and self._container(root):
-            kind = "grow"
-        elif attr in {"add_", "sub_"}:
-            kind = "add"
-        elif attr == "add" and self._container(root):
-            kind = "grow"
-        elif self._meter(root) is not None and self._start(name) == "meter":
-            kind = "meter"
-        elif attr in {"update", "insert", "pop", "clear", "remove", "setdefault"} and self._container(root):
-            kind = "update" if attr == "update" else "other"
-        else:
+        kind = self._change(root, name, attr)
+        if not kind:
             return
         self.roots.setdefault(name, root)
         value = node.args[0] if node.args else None
         self.writes.setdefault(name, []).append((f"{kind} item" if item else kind, node, value))
+
+    def _change(self, root: ast.expr, name: str, attr: str) -> str:
+        """What a method call does to its object, or nothing; in doubt it changes it in a way that is not understood."""
+        if self._container(root):
+            if attr in GROWING or attr == "add":
+                return "grow"
+            return {"update": "update"}.get(attr, "other") if attr in CHANGING else ""
+        if attr in {"add_", "sub_"}:
+            return "add"
+        if self._meter(root) is not None:
+            return "meter" if self._start(name) == "meter" else ""
+        if all(isinstance(value, Obj) and value.kind in HARMLESS for value in self.facts.values(root)):
+            return ""
+        if any(isinstance(value, Lib | Mod | Class | Func) for value in self.facts.values(root)):
+            return ""
+        changes = attr in CHANGING or (attr.endswith("_") and not attr.endswith("__"))
+        objects = [value for value in self.facts.values(root) if isinstance(value, Obj)]
+        keeps = any(value.kind == "lib" and not value.name.startswith(SPEAKING) for value in objects)
+        return "other" if changes or (keeps and attr not in ASKING) else ""
 
     def _container(self, node: ast.expr) -> bool:
         return any(
@@ -408,13 +495,14 @@ class _Reader:
 
     def _overwritten_before(self, name: str, node: ast.Name) -> bool:
         """Whether the name is bound anew between the loop and a read."""
-        end = self.loop.end_lineno or 0
-        block = self.facts.block(self.module, self.loop)
-        for statement in block[block.index(self.loop) + 1 :]:
-            if statement.lineno > node.lineno or node in held(statement):
-                return False
-            if isinstance(statement, ast.Assign) and name in _bound_by(statement) and statement.lineno > end:
-                return True
+        here: ast.AST = self.loop
+        while here is not self.scope:
+            parent = self.facts.parents(self.module)[here]
+            if isinstance(here, ast.stmt):
+                block = self.facts.block(self.module, here)
+                if _rebound(block[block.index(here) + 1 :], name, node):
+                    return True
+            here = parent
         return False
 
     def _before(self, stop: ast.AST) -> Iterator[ast.stmt]:
@@ -694,6 +782,32 @@ def _bound_by(statement: ast.stmt) -> frozenset[str]:
         for node in _walk_scope(statement)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     )
+
+
+def _rebound(block: list[ast.stmt], name: str, node: ast.Name) -> bool:
+    """Whether statements bind a name, on every way through them, before they come to a read of it."""
+    for statement in block:
+        if node in held(statement):
+            inner = [getattr(statement, field, []) for field in ("body", "orelse", "finalbody")]
+            return any(_rebound(part, name, node) for part in inner)
+        if _binds(statement, name):
+            return True
+    return False
+
+
+def _binds(statement: ast.stmt, name: str) -> bool:
+    """Whether a statement binds a name whatever happens; a loop is taken to go round at least once."""
+    match statement:
+        case ast.Assign() | ast.AnnAssign(value=ast.expr()):
+            return name in _bound_by(statement)
+        case ast.For(target=target):
+            return any(isinstance(part, ast.Name) and part.id == name for part in walk(target))
+        case ast.With(body=body) | ast.Try(body=body):
+            return any(_binds(inner, name) for inner in body)
+        case ast.If(body=body, orelse=orelse):
+            return any(_binds(inner, name) for inner in body) and any(_binds(inner, name) for inner in orelse)
+        case _:
+            return False
 
 
 def _part(target: ast.expr, value: ast.expr, name: str, module: Module) -> ast.expr | None:

@@ -232,6 +232,9 @@ def _problems(facts: Facts, visit: Visit) -> Iterator[Problem]:
         if _writes(event):
             yield event.node, "a file is written for each batch", "每个批次都会写文件"
             return
+        if event.kind == "call" and event.name.startswith("matplotlib."):
+            yield event.node, "something is drawn for each batch", "每个批次都会画图"
+            return
         if event.kind == "step" or (event.kind == "backward" and facts.trains(event)):
             yield event.node, "the loop trains as well", "循环里还在训练"
             return

@@ -783,6 +783,18 @@ def _partial(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Val
     return one(obj)
 
 
+def _collection(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    kind = "list" if name.endswith("deque") else "dict"
+    obj = run.birth(kind, name, place)
+    for value in bound.get("0", NOTHING):
+        if isinstance(value, Obj) and value.kind in {"list", "tuple", "dict", "iter"}:
+            obj.attrs.update(value.attrs)
+            for item in (*(value.items or ()), value.rest):
+                obj.rest = join(obj.rest, item)
+    obj.attrs.update({key: values for key, values in bound.items() if not key.isdigit() and key != "maxlen"})
+    return one(obj)
+
+
 def _deepcopy(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
     result: Values = NOTHING
     for value in bound.get("0", bound.get("x", NOTHING)):
@@ -886,6 +898,10 @@ _SPECIAL: dict[str, _Handler] = {
     "tqdm": _progress,
     "tqdm.trange": _progress,
     "functools.partial": _partial,
+    "collections.deque": _collection,
+    "collections.defaultdict": _collection,
+    "collections.OrderedDict": _collection,
+    "collections.Counter": _collection,
     "copy.deepcopy": _deepcopy,
     "copy.copy": _deepcopy,
     "torch.autograd.backward": _backward,

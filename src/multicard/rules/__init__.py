@@ -18,6 +18,7 @@ from multicard.rules import (
     same_names,
     same_split,
     save_once,
+    say_launch,
     shard_evaluation_data,
     shard_training_data,
     share_batches,
@@ -36,6 +37,7 @@ RULES: tuple[Rule, ...] = cast(
     "tuple[Rule, ...]",
     (
         start_processes,
+        say_launch,
         use_own_device,
         wrap_model,
         vary_randomness,

@@ -15,7 +15,7 @@ After (`--batch global`):
 from collections.abc import Iterator
 
 from multicard.dealing import written
-from multicard.edits import call_with
+from multicard.edits import call_with, wrap
 from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
@@ -52,7 +52,12 @@ def find(facts: Facts) -> Iterator[Finding]:
         size = written(facts, site.call).given.get("batch_size")
         if size is None:
             continue
-        if site.evaluate:
+        if site.condition:
+            otherwise = f") if {site.condition} else {site.module.text(size)}"
+            edits = wrap(site.module, size, "«per_card»(", otherwise)
+            yield Finding(CODE, facts.site(site.module, size), _KEPT, edits)
+            continue
+        if site.evaluate or site.spilled:
             yield Finding(
                 CODE,
                 facts.site(site.module, size),

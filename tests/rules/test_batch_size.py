@@ -1,0 +1,96 @@
+import pytest
+from harness import LOOP, TRAINING, added, facts_of, migrate
+
+from multicard.plan import Kind
+from multicard.rules import batch_size as rule
+
+HEAD = TRAINING.replace("loader = DataLoader(data, 8, shuffle=True)\n", "")
+EVALUATION = """
+hits = 0
+with torch.no_grad():
+    for x, y in val_loader:
+        hits += (model(x).argmax(1) == y).sum().item()
+print(hits)
+"""
+KEPT = {
+    "by position": ("loader = DataLoader(data, 64)", "loader = DataLoader(data, per_card(64))"),
+    "by keyword": (
+        "loader = DataLoader(data, batch_size=64)",
+        "loader = DataLoader(data, batch_size=per_card(64))",
+    ),
+    "a name": ("loader = DataLoader(data, BATCH)", "loader = DataLoader(data, per_card(BATCH))"),
+    "an option": (
+        "loader = DataLoader(data, batch_size=args.batch_size)",
+        "loader = DataLoader(data, batch_size=per_card(args.batch_size))",
+    ),
+    "computed": ("loader = DataLoader(data, 2 * n)", "loader = DataLoader(data, per_card(2 * n))"),
+    "in a function": (
+        "def build(n):\n    return DataLoader(data, n, shuffle=True)\nloader = build(64)",
+        "    return DataLoader(data, per_card(n), shuffle=True)",
+    ),
+    "evaluation keeps its own": (
+        "val_loader = DataLoader(val_set, 64)\nloader = DataLoader(data, 64)",
+        "loader = DataLoader(data, per_card(64))",
+    ),
+}
+NOT_DIVIDED = {
+    "one sample at a time": "loader = DataLoader(data)",
+    "whole batches of a sampler": "loader = DataLoader(data, batch_sampler=mine)",
+    "no loader": "loader = batches",
+}
+STEPPED = LOOP + "        scheduler.step()\n"
+BY_EPOCH = LOOP + "    scheduler.step()\n"
+SCHEDULER = "scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=100)\n"
+
+
+@pytest.mark.parametrize(("before", "after"), KEPT.values(), ids=KEPT)
+def test_global_divides_the_training_batch(before: str, after: str) -> None:
+    script = HEAD + before + LOOP + (EVALUATION if "val_loader" in before else "")
+    text, reasons = migrate(rule, script, batch="global")
+    assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize("before", NOT_DIVIDED.values(), ids=NOT_DIVIDED)
+def test_global_leaves_alone(before: str) -> None:
+    script = HEAD + before + LOOP
+    assert migrate(rule, script, batch="global") == (script, [])
+
+
+@pytest.mark.parametrize("before", [before for before, _ in KEPT.values()], ids=KEPT)
+def test_per_card_changes_nothing_and_says_what_becomes_of_it(before: str) -> None:
+    script = HEAD + before + LOOP
+    assert migrate(rule, script) == (script, [])
+    [note] = rule.find(facts_of(script))
+    assert note.kind is Kind.NOTE
+    assert "N times as many samples" in note.why.en
+
+
+def test_nothing_is_said_where_nothing_is_dealt_out() -> None:
+    assert list(rule.find(facts_of(HEAD + "loader = batches" + LOOP))) == []
+
+
+@pytest.mark.parametrize(
+    ("loop", "said"), [(STEPPED, True), (BY_EPOCH, False)], ids=["each batch", "each epoch"]
+)
+def test_a_schedule_that_is_stepped_for_each_batch_is_told(loop: str, said: bool) -> None:
+    notes = [finding.why.en for finding in rule.find(facts_of(TRAINING + SCHEDULER + loop))]
+    assert any("stepped for each batch" in note for note in notes) == said
+
+
+BOTH = "def build(d, train):\n    return DataLoader(d, 64, shuffle={0})\n"
+
+
+def test_one_size_for_both_is_divided_where_training_is_meant() -> None:
+    made = BOTH.format("train") + "loader, val_loader = build(data, True), build(val_set, False)"
+    script = HEAD + made + LOOP + EVALUATION
+    text, reasons = migrate(rule, script, batch="global")
+    line = "    return DataLoader(d, per_card(64) if train else 64, shuffle=train)"
+    assert (added(script, text), reasons) == (line, [])
+
+
+def test_one_size_for_both_is_left_to_the_reader_where_nothing_tells_them_apart() -> None:
+    made = BOTH.format("True").replace(", train", "") + "loader, val_loader = build(data), build(val_set)"
+    script = HEAD + made + LOOP + EVALUATION
+    text, [why] = migrate(rule, script, batch="global")
+    assert text == script
+    assert "training and evaluation" in why

@@ -210,6 +210,18 @@ def effect_of(facts: Facts, module: Module, call: ast.Call) -> Effect | None:
     names = names_of(facts, call)
     if any(name.startswith("local:") for name in names):
         return None
+    found = _effect(facts, module, call, names)
+    return None if found is not None and found.path is not None and _in_memory(facts, found.path) else found
+
+
+def _in_memory(facts: Facts, path: ast.expr) -> bool:
+    """Whether what looks like a file is a buffer, which every rank fills for itself."""
+    return any(
+        isinstance(value, Obj) and value.name in {"io.BytesIO", "io.StringIO"} for value in facts.values(path)
+    )
+
+
+def _effect(facts: Facts, module: Module, call: ast.Call, names: frozenset[str]) -> Effect | None:
     for name in sorted(names):
         if name in _KINDS:
             what, position = _KINDS[name]

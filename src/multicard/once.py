@@ -17,6 +17,7 @@ from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
+from multicard.start import start
 from multicard.tree import held, walk
 from multicard.values import Class, Const, Func, Lib, Obj, Values, contained
 
@@ -591,6 +592,8 @@ def where_to_wait(facts: Facts, event: Event) -> tuple[Module, ast.stmt] | Text:
         if not isinstance(statement, ast.If):
             break
         statement = parent
+    if before_start(facts, module, statement):
+        return Text("it runs on import, before the ranks have started", "它在导入时执行,早于进程启动")
     if any(rank_0_only(facts, other) for other in facts.by_node.get(event.node, ())):
         return Text("rank 0 also comes here alone", "主进程也会单独执行到这里")
     if any(amid_preparation(facts, other) for other in facts.by_node.get(event.node, ())):
@@ -651,13 +654,60 @@ def surely_same_file(facts: Facts, first: Effect, second: Effect) -> bool:
     """Whether two effects name one file: by the same words, the same constant, or the same literal end."""
     if first.path is None or second.path is None:
         return False
-    if first.module.text(first.path) == second.module.text(second.path):
+    if first.module.text(first.path) == second.module.text(second.path) and _same_names(facts, first, second):
         return True
     one, other = (_known(facts, node) for node in (first.path, second.path))
     if one and other:
         return bool(one & other)
     ends = [_end(node) for node in (first.path, second.path)]
     return ends[0] == ends[1] and "." in ends[0].lstrip(".")
+
+
+_READS = {
+    "pandas.read_csv": ("csv", "tsv", "txt", "data", "dat"),
+    "pandas.read_json": ("json", "jsonl"),
+    "pandas.read_pickle": ("pkl", "pickle"),
+    "pandas.read_parquet": ("parquet",),
+    "numpy.load": ("npy", "npz"),
+    "numpy.loadtxt": ("txt", "csv"),
+    "joblib.load": ("joblib", "pkl"),
+    "PIL.Image.open": ("png", "jpg", "jpeg", "bmp"),
+    "cv2.imread": ("png", "jpg", "jpeg", "bmp"),
+}
+
+
+def likely_same_file(facts: Facts, written: Effect, read: Effect) -> bool:
+    """Whether a path that is not known at the read may be one that was written: its kind of file fits."""
+    if surely_same_file(facts, written, read):
+        return True
+    if written.path is None or read.path is None or _known(facts, read.path) or _end(read.path):
+        return False
+    return (_end(written.path) or "").rpartition(".")[2] in _READS.get(read.name, ())
+
+
+def before_start(facts: Facts, module: Module, node: ast.AST) -> bool:
+    """Whether code runs while a local module is imported, before the processes have started."""
+    if module is facts.program.entry or facts.function(module, node) is not None:
+        return False
+    return not isinstance(start(facts).before, ast.Import | ast.ImportFrom)
+
+
+def _same_names(facts: Facts, first: Effect, second: Effect) -> bool:
+    """Whether the same words mean the same: they stand in one function, or name nothing that a function binds."""
+    assert first.path is not None
+    assert second.path is not None
+    scopes = [facts.scope(effect.module, effect.call) for effect in (first, second)]
+    if scopes[0] is scopes[1]:
+        return True
+    used = {node.id for node in walk(first.path) if isinstance(node, ast.Name)} - {"self"}
+    local = {
+        node.arg if isinstance(node, ast.arg) else node.id
+        for scope in scopes
+        if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for node in walk(scope)
+        if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    }
+    return not used & local
 
 
 def follows(written: Event, read: Event) -> bool:

@@ -97,6 +97,14 @@ MIGRATED = {
         "rng = np.random.RandomState(0)\nnp.save('a', rng.rand(3))",
         "if rank == 0:\n    np.save('a', rng.rand(3))",
     ),
+    "written before training and read under a path that is not known": (
+        "pd.DataFrame(rows).to_csv('a.csv')\ny = pd.read_csv(args.data)",
+        "if rank == 0:\n    pd.DataFrame(rows).to_csv('a.csv')\ndist.barrier()",
+    ),
+    "copied and used": (
+        "shutil.copytree('a', '/tmp/a')\nuse('/tmp/a')",
+        "if rank == 0:\n    shutil.copytree('a', '/tmp/a')\ndist.barrier()",
+    ),
     "a command": ("os.system('clear')", "if rank == 0:\n    os.system('clear')"),
 }
 AFTER_TRAINING = {
@@ -116,6 +124,10 @@ AFTER_TRAINING = {
         "if os.path.exists('a'):\n    shutil.rmtree('a')\nos.makedirs('a')",
         "    if rank == 0:\n        shutil.rmtree('a')\ndist.barrier()\nos.makedirs('a', exist_ok=True)",
     ),
+    "read by another name": (
+        "np.save('a.npy', x)\ndef get(path):\n    return np.load(path)\nget('a.npy')",
+        "if rank == 0:\n    np.save('a.npy', x)\n    dist.barrier()",
+    ),
     "a graph of the model": (
         "w = SummaryWriter()\nw.add_graph(model, x)",
         "w = SummaryWriter() if rank == 0 else NullWriter()\nw.add_graph(unwrap(model), x)",
@@ -128,6 +140,7 @@ LEFT_ALONE = {
     "a folder that may be there": "os.makedirs('a', exist_ok=True)",
     "a folder whose error is caught": "try:\n    os.makedirs('a')\nexcept OSError:\n    pass",
     "text of a table": "text = df.to_csv()",
+    "a picture in memory": "import io\nbuffer = io.BytesIO()\nplt.savefig(buffer)\nshow(buffer)",
     "drawn and not saved": "plt.plot(x)",
     "a command that is asked": "out = subprocess.run(['git', 'log'])",
     "a folder by a command": "os.system('mkdir -p a')",
@@ -135,6 +148,9 @@ LEFT_ALONE = {
     "a function of the user's": "def save_image(x, y): return x\nsave_image(z, 'a')",
     "a string": "s = s.replace('a', 'b')\ns.replace('a', 'b')",
     "a file that may be missing": "if os.path.exists('a'):\n    x = 1",
+    "another file under the same parameter": (
+        "import json\ndef put(path):\n    return 1\ndef get(path):\n    return open(path).read()\nget('b')\nput('a')"
+    ),
     "another file is read": "x = np.load('b.npy')",
     "a data frame": "df = pd.DataFrame(rows)\ndf.rename({'a': 'b'}, inplace=True)",
 }

@@ -25,6 +25,7 @@ from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.once import (
+    before_start,
     below,
     draws_in_common,
     guarded,
@@ -227,6 +228,8 @@ def _on_every_rank(facts: Facts, module: Module, node: ast.expr) -> bool:
     """Whether all ranks come to a node together, as far as it was followed."""
     if guarded(facts, module, node) or per_sample(facts, module, node):
         return False
+    if before_start(facts, module, node):
+        return False
     events = [event for event in below(facts, node) if not event.dead]
     own = [event for event in events if event.node is node or node in event.calls]
     return bool(own) and not any(in_batches(facts, event) or rank_0_only(facts, event) for event in own)
@@ -267,7 +270,8 @@ def _cache(facts: Facts, event: Event) -> tuple[Module, ast.stmt] | None:
                 break
             inner = outer
     if found is not None and (
-        meets(facts, found[1])
+        before_start(facts, *found)
+        or meets(facts, found[1])
         or any(_together(facts, other) or rank_0_only(facts, other) for other in below(facts, found[1]))
     ):
         return None

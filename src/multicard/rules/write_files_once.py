@@ -41,6 +41,7 @@ from multicard.once import (
     is_wrapped,
     keep_to_rank_0,
     kept_by_rank_0,
+    likely_same_file,
     neighbours,
     path_or_devnull,
     per_sample,
@@ -68,6 +69,9 @@ _READ_FROM_WRITER = frozenset(
     {"log_dir", "logdir", "get_logdir", "id", "dir", "url", "config", "summary", "path"}
 )
 _ARCHIVES = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open"})
+_COPIES = frozenset({
+    "shutil.copy", "shutil.copy2", "shutil.copyfile", "shutil.copytree", "shutil.move", "os.rename", "os.replace",
+})  # fmt: skip
 _ONE_WRITER = Text(
     "one file has one writer: the other ranks would overwrite its lines",
     "一个文件只能由主进程写入,否则各卡会互相覆盖",
@@ -344,9 +348,9 @@ def _bare(facts: Facts, module: Module, statement: ast.stmt) -> Iterator[Edit]:
 
 
 def _waits_after(facts: Facts, effects: list[Effect]) -> tuple[Edit, ...]:
-    """A barrier after something is deleted whose place is used again."""
+    """A barrier after something is deleted whose place is used again, or copied that is read."""
     for effect in effects:
-        if effect.what != "delete" or effect.path is None:
+        if effect.path is None or (effect.what != "delete" and effect.name not in _COPIES):
             continue
         events = [event for event in facts.by_node.get(effect.call, ()) if not event.dead]
         for event in events:
@@ -358,11 +362,25 @@ def _waits_after(facts: Facts, effects: list[Effect]) -> tuple[Edit, ...]:
                 and any(later.order > event.order for later in facts.by_node.get(other.call, ()))
                 for other in all_effects(facts)
             )
+            if effect.name in _COPIES:
+                again = event.order < training_begins(facts) and _named_later(effect)
             place = where_to_wait(facts, event)
             if again and not isinstance(place, Text):
                 module, statement = place
                 return (insert_after(module, statement, "«dist».barrier()"),)
     return ()
+
+
+def _named_later(effect: Effect) -> bool:
+    """Whether a copy is named again in its module, further down."""
+    assert effect.path is not None
+    text, last = effect.module.text(effect.path), effect.call.end_lineno or 0
+    return any(
+        isinstance(node, ast.Name | ast.Attribute | ast.Constant)
+        and node.lineno > last
+        and effect.module.text(node) == text
+        for node in walk(effect.module.tree)
+    )
 
 
 # --- folders ------------------------------------------------------------------------------------------------------
@@ -608,7 +626,11 @@ def _reads(facts: Facts) -> Iterator[Finding]:
             [
                 other
                 for other, source in written
-                if surely_same_file(facts, source, effect) and follows(other, event)
+                if follows(other, event)
+                and (
+                    surely_same_file(facts, source, effect)
+                    or (other.order < training_begins(facts) and likely_same_file(facts, source, effect))
+                )
             ],
         )
         for event, effect in read

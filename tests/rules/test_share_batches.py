@@ -1,0 +1,138 @@
+"""Batches that scripts make by hand: shared out, drawn by each rank, or nothing to share."""
+
+import pytest
+from harness import TRAINING, added, facts_of, migrate
+
+from multicard.plan import Kind
+from multicard.rules import share_batches as rule
+
+HEAD = TRAINING.replace(
+    "loader = DataLoader(data, 8, shuffle=True)\n", "inputs, labels = torch.randn(64, 4), torch.randn(64)\n"
+)
+STEP = (
+    "{0}loss = criterion(model({1}), y)\n{0}optimizer.zero_grad()\n{0}loss.backward()\n{0}optimizer.step()\n"
+)
+EPOCH = "for epoch in range(3):\n    order = torch.randperm(64)\n"
+
+
+def step(inputs: str, indent: int = 2) -> str:
+    return STEP.format("    " * indent, inputs)
+
+
+SHARED = {
+    "slices of tensors": (
+        EPOCH
+        + "    for i in range(0, 64, 8):\n        x, y = inputs[i:i + 8], labels[i:i + 8]\n"
+        + step("x"),
+        "    for i in share_of(range(0, 64, 8)):",
+    ),
+    "through an order": (
+        EPOCH
+        + "    for i in range(0, 64, 8):\n        batch = order[i:i + 8]\n        y = labels[batch]\n"
+        + step("inputs[batch]"),
+        "    for i in share_of(range(0, 64, 8)):",
+    ),
+    "by the number of the batch": (
+        EPOCH
+        + "    for b in range(8):\n        s = b * 8\n        x, y = inputs[s:s + 8], labels[s:s + 8]\n"
+        + step("x"),
+        "    for b in share_of(range(8)):",
+    ),
+    "in a progress bar": (
+        "from tqdm import tqdm\n"
+        + EPOCH
+        + "    for i in tqdm(range(0, 64, 8)):\n        x, y = inputs[i:i + 8], labels[i:i + 8]\n"
+        + step("x"),
+        "    for i in tqdm(share_of(range(0, 64, 8))):",
+    ),
+    "a list of batches": (
+        "batches = [(inputs[i:i + 8], labels[i:i + 8]) for i in range(0, 64, 8)]\n"
+        + EPOCH
+        + "    for x, y in batches:\n"
+        + step("x"),
+        "    for x, y in share_of(batches):",
+    ),
+    "a list of batches, numbered": (
+        "batches = [(inputs[i:i + 8], labels[i:i + 8]) for i in range(0, 64, 8)]\n"
+        + EPOCH
+        + "    for n, (x, y) in enumerate(batches):\n"
+        + step("x"),
+        "    for n, (x, y) in enumerate(share_of(batches)):",
+    ),
+    "a generator": (
+        "def batches(n):\n    for i in range(0, 64, n):\n        yield inputs[i:i + n], labels[i:i + n]\n"
+        + EPOCH
+        + "    for x, y in batches(8):\n"
+        + step("x"),
+        "    for x, y in share_of(batches(8)):",
+    ),
+    "cut by a function": (
+        "def cut(source, i):\n    return source[i:i + 35], source[i + 1:i + 36]\n"
+        + EPOCH
+        + "    for i in range(0, 64, 35):\n        x, y = cut(inputs, i)\n"
+        + step("x"),
+        "    for i in share_of(range(0, 64, 35)):",
+    ),
+    "sample by sample": (
+        EPOCH + "    for i in range(len(inputs)):\n        x, y = inputs[i], labels[i]\n" + step("x"),
+        "    for i in share_of(range(len(inputs))):",
+    ),
+    "an object that is iterated": (
+        "class Batches:\n    def __iter__(self):\n        yield inputs, labels\n    def __len__(self):\n        return 9\n"
+        "batches = Batches()\n" + EPOCH + "    for x, y in batches:\n" + step("x"),
+        "    for x, y in share_of(batches):",
+    ),
+}
+NOTED = {
+    "drawn at random": "for step in range(99):\n    i = torch.randint(0, 64, (8,))\n    x, y = inputs[i], labels[i]\n"
+    + step("x", 1),
+    "drawn by numpy": "import numpy as np\nfor step in range(99):\n    i = np.random.choice(64, 8)\n    x, y = inputs[i], labels[i]\n"
+    + step("x", 1),
+    "drawn in a function": "import random\ndef draw():\n    i = random.randint(0, 56)\n    return inputs[i:i + 8], labels[i:i + 8]\n"
+    "for step in range(99):\n    x, y = draw()\n" + step("x", 1),
+}
+NOTHING_TO_SHARE = {
+    "the whole data": ("for epoch in range(99):\n    y = labels\n" + step("inputs", 1), "no batches"),
+    "a state that goes on": (
+        "hidden = None\n" + EPOCH + "    for i in range(0, 64, 8):\n        y = labels[i:i + 8]\n"
+        "        output, hidden = model(inputs[i:i + 8], hidden)\n        loss = criterion(output, y)\n"
+        "        loss.backward()\n        optimizer.step()\n",
+        "goes into the next",
+    ),
+}
+LEFT_ALONE = {
+    "a loader": "loader = DataLoader(data, 8)\n" + EPOCH + "    for x, y in loader:\n" + step("x"),
+    "evaluation": EPOCH + "    for i in range(0, 64, 8):\n        print(model(inputs[i:i + 8]))\n",
+    "no loop": "y = labels\n" + step("inputs", 0),
+}
+
+
+@pytest.mark.parametrize(("part", "after"), SHARED.values(), ids=SHARED)
+def test_shares_out(part: str, after: str) -> None:
+    script = HEAD + "criterion = nn.MSELoss()\n" + part
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize("part", NOTED.values(), ids=NOTED)
+def test_each_rank_draws_its_own(part: str) -> None:
+    script = HEAD + "criterion = nn.MSELoss()\n" + part
+    assert migrate(rule, script) == (script, [])
+    [note] = rule.find(facts_of(script))
+    assert note.kind is Kind.NOTE
+    assert "drawn at random" in note.why.en
+
+
+@pytest.mark.parametrize(("part", "reason"), NOTHING_TO_SHARE.values(), ids=NOTHING_TO_SHARE)
+def test_says_that_there_is_nothing_to_share(part: str, reason: str) -> None:
+    script = HEAD + "criterion = nn.MSELoss()\n" + part
+    text, [why] = migrate(rule, script)
+    assert text == script
+    assert reason in why
+
+
+@pytest.mark.parametrize("part", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_leaves_alone(part: str) -> None:
+    script = HEAD + "criterion = nn.MSELoss()\n" + part
+    assert migrate(rule, script) == (script, [])
+    assert list(rule.find(facts_of(script))) == []

@@ -313,7 +313,14 @@ class Interpreter:
             if isinstance(value, Obj) and value.kind == "list":
                 self.extend(value, new)
                 return True
-        self.store(node.target, one(merge([data_of(old), data_of(new)])))
+        left, right = data_of(old), data_of(new)
+        if isinstance(node.op, ast.Mult):
+            result = _multiplied(left, right)
+        elif isinstance(node.op, ast.Div):
+            result = self._divided(node, left, right)
+        else:
+            result = merge([left, right])
+        self.store(node.target, one(result))
         return True
 
     def extend(self, target: Obj, values: Values) -> None:
@@ -1130,14 +1137,17 @@ class Interpreter:
             return one(obj)
         if isinstance(node.op, ast.Div):
             return one(self._divided(node, data_of(left), data_of(right)))
+        if isinstance(node.op, ast.Mult):
+            return one(_multiplied(data_of(left), data_of(right)))
         return one(merge([data_of(left), data_of(right)]))
 
-    def _divided(self, node: ast.BinOp, left: Data, right: Data) -> Data:
+    def _divided(self, node: ast.BinOp | ast.AugAssign, left: Data, right: Data) -> Data:
         """A quotient: of a sum it makes a mean, over a count that each rank has to itself a local one."""
         whole = merge([left, right])
         if left.models and "summed" in left.tags:
             if "count" in right.tags:
                 self.record("local_mean", "", node, whole)
+                whole = Data(whole.models, whole.loaders, whole.tags | {mean_at(node)})
             if right.loaders or "size" in right.tags or "count" in right.tags:
                 return Data(whole.models, whole.loaders, (whole.tags - {"summed", "count"}) | {"averaged"})
         return whole
@@ -1370,7 +1380,9 @@ class Interpreter:
         tags = given.tags | {"local"} if reached or given.local else given.tags
         tags = tags - {"count", "size"}
         if model.kind == "criterion":
-            tags |= {self._reduction(model, node, args)}
+            tags |= {self._reduction(model, node, args), "averaged"} - {"each"}
+            if "summed" in tags - given.tags:
+                tags -= {"averaged"}
         result = Data(reached, given.loaders, tags)
         for item in kept:
             if item.items and len(inner) == 1 and item.kind == "tuple":
@@ -1395,6 +1407,7 @@ class Interpreter:
             self.record(
                 "local_mean", f"{name}.ignore_index", node, merge([data_of(item) for item in args] or [PLAIN])
             )
+            return mean_at(node)
         return "averaged"
 
     def call_function(
@@ -1574,6 +1587,20 @@ class Interpreter:
         for value in values:
             if isinstance(value, Func):
                 self.apply(value, None, [], {}, starred=True)
+
+
+def mean_at(node: ast.AST) -> str:
+    """The tag of a mean over a number that each rank has to itself: where it is made."""
+    return f"mean at {id(node)}"
+
+
+def _multiplied(left: Data, right: Data) -> Data:
+    """A product: a mean times the size of the batch is a sum."""
+    whole = merge([left, right])
+    for loss, factor in ((left, right), (right, left)):
+        if loss.models and "averaged" in loss.tags and "size" in factor.tags and not factor.models:
+            return Data(whole.models, whole.loaders, (whole.tags - {"averaged", "size"}) | {"summed"})
+    return whole
 
 
 def truth(values: Values) -> bool | None:

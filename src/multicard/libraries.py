@@ -534,6 +534,7 @@ def _functional_loss(
         keyword = next((item for item in place.keywords if item.arg == "ignore_index"), None)
         if keyword is not None:
             run.record("local_mean", run.frame.module.text(keyword.value), place, data)
+            return Data(data.models, data.loaders, data.tags | {"averaged", f"mean at {id(place)}"})
     return Data(data.models, data.loaders, data.tags | {"averaged"})
 
 

@@ -17,6 +17,7 @@ After:
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from multicard.dealing import Visit, forwards_of
 from multicard.edits import Edit, attribute, call_with, insert_before
@@ -25,7 +26,6 @@ from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.rules.reach_inside import always_wrapped
 from multicard.values import Func
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import ast

@@ -84,8 +84,8 @@ def _share(facts: Facts, training: Training) -> Finding:
             CODE,
             facts.site(state.module, state.node),
             Text(
-                "what the model gave for one batch goes into the next, so batches cannot be dealt out: every rank trains"
-                " on all of them (right, and not faster)",
+                "what the model gave for one batch goes into the next, so batches cannot be dealt out: every rank"
+                " trains on all of them (right, and not faster)",
                 "模型对上一批的输出会进入下一批,批次无法分给不同进程:每个进程训练全部批次(结果正确,但不会更快)",
             ),
             advice=Text(
@@ -213,7 +213,7 @@ def _gives_batches(value: Obj) -> bool:
 
 
 def _picks(facts: Facts, module: Module, loop: ast.For, name: str) -> bool:
-    """Whether the counter of a loop chooses the data of a turn: it ends in an index, or in a function of the script's."""
+    """Whether the counter of a loop chooses the data of a turn: it ends in an index, or in a local function."""
     derived = {name}
     for node in walk(loop):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from multicard.edits import wrap
 from multicard.facts import Facts
-from multicard.interpret import Event
+from multicard.interpret import Event, mean_at
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.values import Data
@@ -52,8 +52,9 @@ def find(facts: Facts) -> Iterator[Finding]:
         done.add(event.node)
         if "summed" in data.tags:
             yield _summed(facts, event, data)
+    used = {tag for event in facts.backwards for tag in getattr(event.subject, "tags", ())}
     for event in facts.events("local_mean", dead=False):
-        if event.node in done or not facts.trains(event):
+        if event.node in done or not facts.trains(event) or mean_at(event.node) not in used:
             continue
         done.add(event.node)
         yield from _local_mean(facts, event)
@@ -84,16 +85,7 @@ def _local_mean(facts: Facts, event: Event) -> Iterator[Finding]:
     module, node = event.module, event.node
     others = [other for other in facts.by_node.get(node, ()) if other.kind == "local_mean"]
     if any(other.grad and not facts.trains(other) and not other.dead for other in others):
-        yield Finding(
-            CODE,
-            facts.site(module, node),
-            _COUNT,
-            advice=Text(
-                "multiply the loss by scale_by_count(count) from ddp_runtime in training, and not in evaluation",
-                "请在训练时把损失乘以 ddp_runtime 的 scale_by_count(count),验证时不要乘",
-            ),
-            kind=Kind.LEFT,
-        )
+        yield _by_hand(facts, event)
         return
     why = Text(_COUNT.en + _COST.en, _COUNT.zh + _COST.zh)
     if isinstance(node, ast.BinOp):
@@ -107,3 +99,18 @@ def _local_mean(facts: Facts, event: Event) -> Iterator[Finding]:
         yield Finding(
             CODE, facts.site(module, node), why, wrap(module, node, "(", f" * «scale_by_count»({count}))")
         )
+    else:
+        yield _by_hand(facts, event)
+
+
+def _by_hand(facts: Facts, event: Event) -> Finding:
+    return Finding(
+        CODE,
+        facts.site(event.module, event.node),
+        _COUNT,
+        advice=Text(
+            "multiply the loss by scale_by_count(count) from ddp_runtime in training, and not in evaluation",
+            "请在训练时把损失乘以 ddp_runtime 的 scale_by_count(count)，验证时不要乘",
+        ),
+        kind=Kind.LEFT,
+    )

@@ -357,9 +357,7 @@ def _common_seed(generator: torch.Generator | None = None) -> int:
 
 
 def _generators(owner: object = None) -> list[Any]:
-    """The generators of python, numpy and torch's CPU, and those that a sampler and the samplers in it
-    hold.
-    """
+    """The generators of python, torch's CPU and numpy, and those that a sampler or one inside it holds."""
     found: list[Any] = [random, torch.default_generator]
     numpy = sys.modules.get("numpy")
     kinds: tuple[type, ...] = (torch.Generator, random.Random)
@@ -999,30 +997,33 @@ def average_gradients(holder: Any) -> None:
             gradient.detach().copy_(part.view_as(gradient))
 
 
-def scale_by_count(count: Any) -> Any:
+def scale_by_count(divisor: Any, count: Any = None) -> Any:
     """The factor for a loss that is a mean over a number of items that differs from rank to rank.
 
         loss = (per_token * mask).sum() / mask.sum() * scale_by_count(mask.sum())
+        loss = masked.sum() / mask.sum().clamp(min=1) * scale_by_count(mask.sum().clamp(min=1), mask.sum())
 
     DistributedDataParallel averages over ranks as if each had counted equally many (tokens, valid pixels);
-    with this factor, own count * N / count of all ranks, the result is the mean over all items, as on one
-    card. With N processes: one all-reduce (collective) a call, of one number on the device of `count`,
-    without waiting for the card; a tensor gives a tensor, a number a float. With one process: 1.0. If no rank
-    counted anything it is 0. A rank whose own count is 0 must keep its own loss finite (clamp the divisor),
-    since 0 * nan is nan. While no gradients are recorded (evaluation, where ranks may hold different numbers
-    of batches) it is 1.0 and nothing is sent.
+    with this factor, own divisor * N / count of all ranks, the result is the mean over all items, as on one
+    card. `count` is what was counted where the divisor is kept from being zero. With N processes: one
+    all-reduce (collective) a call, of one number on the device of `count`, without waiting for the card; a
+    tensor gives a tensor, a number a float. With one process: 1.0. If no rank counted anything it is 0. While
+    no gradients are recorded (evaluation, where ranks may hold different numbers of batches) it is 1.0 and
+    nothing is sent.
     """
     if _alone() or not torch.is_grad_enabled():
         return 1.0
-    place = _where()
-    if isinstance(count, torch.Tensor):
-        own = count.detach().sum().to(_wide(torch.float32, count.device))
-    else:
-        own = torch.tensor(float(count), dtype=torch.float64)
-    total = own.clone()
+    own, total = (_one_number(number) for number in (divisor, divisor if count is None else count))
     dist.all_reduce(total)
-    factor = own * place.world_size / total.clamp(min=torch.finfo(total.dtype).tiny)
-    return factor.to(torch.get_default_dtype()) if isinstance(count, torch.Tensor) else factor.item()
+    factor = torch.where(total > 0, own.to(total.device) * _where().world_size / total, torch.zeros_like(total))
+    return factor.to(torch.get_default_dtype()) if isinstance(divisor, torch.Tensor) else factor.item()
+
+
+def _one_number(value: Any) -> torch.Tensor:
+    """A count as a tensor of its own, wide enough to add up exactly."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().sum().to(_wide(torch.float32, value.device)).clone()
+    return torch.tensor(float(value), dtype=torch.float64)
 
 
 class _Gather(torch.autograd.Function):

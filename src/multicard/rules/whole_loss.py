@@ -25,6 +25,7 @@ from multicard.facts import Facts
 from multicard.interpret import Event, mean_at
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
+from multicard.source import Module
 from multicard.values import Data
 
 CODE = "MC306"
@@ -89,7 +90,7 @@ def _local_mean(facts: Facts, event: Event) -> Iterator[Finding]:
         return
     why = Text(_COUNT.en + _COST.en, _COUNT.zh + _COST.zh)
     if isinstance(node, ast.BinOp):
-        count = module.text(node.right)
+        count = _divisor(module, node.right)
         yield Finding(
             CODE, facts.site(module, node), why, wrap(module, node, "(", f" * «scale_by_count»({count}))")
         )
@@ -101,6 +102,25 @@ def _local_mean(facts: Facts, event: Event) -> Iterator[Finding]:
         )
     else:
         yield _by_hand(facts, event)
+
+
+def _divisor(module: Module, node: ast.expr) -> str:
+    """The arguments for `scale_by_count`: the divisor, and what was counted where it is kept from being zero."""
+    text = module.text(node)
+    match node:
+        case ast.Call(func=ast.Attribute(value=count, attr="clamp" | "clamp_" | "clamp_min" | "clip")):
+            return f"{text}, {module.text(count)}"
+        case (
+            ast.Call(func=ast.Name(id="max"), args=[ast.Constant(), count])
+            | ast.Call(func=ast.Name(id="max"), args=[count, ast.Constant()])
+        ):
+            return f"{text}, {module.text(count)}"
+        case ast.BinOp(left=count, op=ast.Add(), right=ast.Constant()):
+            return f"{text}, {module.text(count)}"
+        case ast.BinOp(left=ast.Constant(), op=ast.Add(), right=count):
+            return f"{text}, {module.text(count)}"
+        case _:
+            return text
 
 
 def _by_hand(facts: Facts, event: Event) -> Finding:

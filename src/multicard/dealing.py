@@ -16,7 +16,7 @@ from multicard.interpret import Event, turn_of
 from multicard.libraries import WRITES
 from multicard.source import Module
 from multicard.tree import held, walk
-from multicard.values import Const, Func, Obj, Values
+from multicard.values import Const, Func, Obj, Values, in_source
 from multicard.wraps import bare_of
 
 Problem = tuple[ast.AST, str, str]
@@ -612,7 +612,7 @@ def _whole(facts: Facts, dealing: Dealing) -> Iterator[tuple[Module, ast.expr, s
     """Uses of dealt loaders that must see every batch."""
     spilled = {loader for site in dealing.sites for loader in site.spilled}
     done: set[ast.AST] = set()
-    for loader in sorted(spilled, key=lambda item: item.site.line if item.site else 0):
+    for loader in sorted(spilled, key=in_source):
         call = _made_by(facts, loader, spilled)
         if call is None or call in done:
             continue

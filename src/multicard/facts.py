@@ -13,7 +13,7 @@ from multicard.interpret import Event, Frame, Interpreter, Loop, Wrap
 from multicard.program import Program
 from multicard.source import Module, Site
 from multicard.tree import children, walk
-from multicard.values import NOTHING, Const, Data, Obj, Values, data_of
+from multicard.values import NOTHING, Const, Data, Obj, Values, data_of, in_source
 
 if TYPE_CHECKING:
     from multicard.dealing import Dealing
@@ -136,7 +136,7 @@ class Facts:
         for event in self.backwards:
             if isinstance(event.subject, Data):
                 models = [model for model in event.subject.models if self.trainable(model)]
-                for model in sorted(models, key=_line):
+                for model in sorted(models, key=in_source):
                     if model.root is model or model.root not in event.subject.models:
                         found[model] = None
         return tuple(found)
@@ -152,7 +152,7 @@ class Facts:
             loop = event.loops[index]
             data = event.subject if isinstance(event.subject, Data) else Data()
             models = tuple(model for model in self.trained if model in data.models)
-            loaders = tuple(dict.fromkeys([*loop.loaders, *sorted(data.loaders, key=_line)]))
+            loaders = tuple(dict.fromkeys([*loop.loaders, *sorted(data.loaders, key=in_source)]))
             known = found.get(key(loop))
             if known is not None:
                 models = tuple(dict.fromkeys([*known.models, *models]))
@@ -377,7 +377,3 @@ def _over_words(loop: Loop) -> bool:
         )
         and all(value.items for value in items)
     )
-
-
-def _line(obj: Obj) -> int:
-    return obj.site.line if obj.site else 0

@@ -1218,6 +1218,8 @@ def _model_method(
         consts = [value.value for value in mode if isinstance(value, Const)]
         run.evaluating[model] = bool(consts) and len(consts) == len(mode) and not any(consts)
     if name in SAME_MODEL:
+        if name == "requires_grad_":
+            run.record("freeze", "", place, model, {"value": bound.get("0", one(Const(True)))})
         if name == "apply" and args:
             run.escape_function(args[0])
         return one(owner)

@@ -18,7 +18,20 @@ from multicard.messages import Text
 from multicard.program import read_program
 from multicard.source import Module
 from multicard.tree import walk
-from multicard.values import Class, Const, Data, Func, Lib, Method, Mod, Obj, Unknown, Value, data_of
+from multicard.values import (
+    Class,
+    Const,
+    Data,
+    Func,
+    Lib,
+    Method,
+    Mod,
+    Obj,
+    Unknown,
+    Value,
+    data_of,
+    in_source,
+)
 from multicard.wraps import wrap_models
 
 KINDS = {
@@ -491,8 +504,8 @@ class _Teller:
         return Text(f"{what.en}: `{name}`{born.en}{role.en}", f"{what.zh}:`{name}`{born.zh}{role.zh}")
 
     def _data(self, data: Data) -> Text:
-        models = _list(self.name(item) for item in sorted(data.models, key=_line))
-        loaders = _list(self.name(item) for item in sorted(data.loaders, key=_line))
+        models = _list(self.name(item) for item in sorted(data.models, key=in_source))
+        loaders = _list(self.name(item) for item in sorted(data.loaders, key=in_source))
         parts = [_TAGS[tag] for tag in _TAGS if tag in data.tags]
         if models:
             parts.insert(
@@ -527,10 +540,6 @@ def _subject(event: Event) -> Obj | None:
 def _same(first: Obj, second: Obj) -> bool:
     """The same model, perhaps of another run over the program."""
     return first.site is not None and second.site is not None and first.site.node is second.site.node
-
-
-def _line(obj: Obj) -> int:
-    return obj.site.line if obj.site else 0
 
 
 def _rank(value: Value) -> tuple[int, str]:

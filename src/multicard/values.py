@@ -214,10 +214,18 @@ def data_of(values: Values, depth: int = 0) -> Data:
     return merge(found) if found else PLAIN
 
 
+def in_source(obj: Obj) -> tuple[str, int, int, tuple[int, ...]]:
+    """Sorts objects as they stand in the source, then as the calls that led to them do."""
+    calls = tuple(getattr(call, "lineno", 0) * 1000 + getattr(call, "col_offset", 0) for call in obj.by)
+    if obj.site is None:
+        return "", 0, 0, calls
+    return obj.site.module.name, obj.site.line, obj.site.node.col_offset, calls
+
+
 def objects(values: Values, kind: str) -> list[Obj]:
     """The objects of a kind among values, in a stable order."""
     found = [value for value in values if isinstance(value, Obj) and value.kind == kind]
-    return sorted(found, key=lambda item: item.site.line if item.site else 0)
+    return sorted(found, key=in_source)
 
 
 def contained(values: Values, kind: str, depth: int = 0) -> list[Obj]:

@@ -27,6 +27,12 @@ for epoch in range(3):
         loss.backward()
         optimizer.step()
 """
+IMPORTS = (
+    "from ddp_runtime import",
+    "from torch.nn.parallel import DistributedDataParallel",
+    "import torch.distributed",
+    "import os",
+)
 
 
 def migrate(rule: Rule, text: str, *, batch: str = "per-card") -> tuple[str, list[str]]:
@@ -60,9 +66,4 @@ def facts_of(text: str, **modules: str) -> Facts:
 def added(before: str, after: str) -> str:
     """The lines of a migrated text that are not lines of the original, without its new imports."""
     old = before.splitlines()
-    return "\n".join(
-        line
-        for line in after.splitlines()
-        if line not in old
-        and not line.startswith(("from ddp_runtime import", "import torch.distributed", "import os"))
-    )
+    return "\n".join(line for line in after.splitlines() if line not in old and not line.startswith(IMPORTS))

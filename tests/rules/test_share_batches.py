@@ -78,18 +78,21 @@ SHARED = {
         "    for i in share_of(range(len(inputs))):",
     ),
     "an object that is iterated": (
-        "class Batches:\n    def __iter__(self):\n        yield inputs, labels\n    def __len__(self):\n        return 9\n"
+        "class Batches:\n    def __iter__(self):\n        yield inputs, labels\n"
         "batches = Batches()\n" + EPOCH + "    for x, y in batches:\n" + step("x"),
         "    for x, y in share_of(batches):",
     ),
 }
+DRAWN = "    x, y = inputs[i:i + 8], labels[i:i + 8]\n"
 NOTED = {
-    "drawn at random": "for step in range(99):\n    i = torch.randint(0, 64, (8,))\n    x, y = inputs[i], labels[i]\n"
-    + step("x", 1),
-    "drawn by numpy": "import numpy as np\nfor step in range(99):\n    i = np.random.choice(64, 8)\n    x, y = inputs[i], labels[i]\n"
-    + step("x", 1),
-    "drawn in a function": "import random\ndef draw():\n    i = random.randint(0, 56)\n    return inputs[i:i + 8], labels[i:i + 8]\n"
-    "for step in range(99):\n    x, y = draw()\n" + step("x", 1),
+    "drawn at random": "for s in range(99):\n    i = torch.randint(0, 56, (1,))\n" + DRAWN + step("x", 1),
+    "drawn by numpy": (
+        "import numpy as np\nfor s in range(99):\n    i = np.random.choice(56)\n" + DRAWN + step("x", 1)
+    ),
+    "drawn in a function": (
+        "import random\ndef draw():\n    i = random.randint(0, 56)\n    return inputs[i:i + 8], labels[i:i + 8]\n"
+        "for s in range(99):\n    x, y = draw()\n" + step("x", 1)
+    ),
 }
 NOTHING_TO_SHARE = {
     "the whole data": ("for epoch in range(99):\n    y = labels\n" + step("inputs", 1), "no batches"),

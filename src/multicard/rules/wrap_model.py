@@ -52,8 +52,9 @@ def find(facts: Facts) -> Iterator[Finding]:
         wraps.setdefault(wrap, []).append(model)
     for wrap, models in wraps.items():
         yield _wrapped(facts, wrap, models)
+    done: set[tuple[ast.AST, str]] = set()
     for model, reason, home in facts.unwrapped:
-        yield from _averaged(facts, model, reason, home)
+        yield from _averaged(facts, model, reason, home, done)
 
 
 def _wrapped(facts: Facts, wrap: Wrap, models: list[Obj]) -> Finding:
@@ -97,9 +98,12 @@ def stands_in_for(facts: Facts, wrap: Wrap) -> ast.Call | None:
     return None
 
 
-def _averaged(facts: Facts, model: Obj, reason: str, home: Wrap | None) -> Iterator[Finding]:
+def _averaged(
+    facts: Facts, model: Obj, reason: str, home: Wrap | None, done: set[tuple[ast.AST, str]]
+) -> Iterator[Finding]:
     """The model stays bare: its gradients are averaged after each backward pass."""
     own = {obj for obj in facts.run.born.values() if obj.kind == "model" and identity(obj) == identity(model)}
+    whole = {obj.root for obj in own}
     why = Text(
         f"no wrapper can serve here ({reason}), so gradients are averaged over the ranks after the backward pass",
         f"这里无法使用包装器({reason}),因此在反向传播之后直接对梯度做多卡平均",
@@ -113,13 +117,14 @@ def _averaged(facts: Facts, model: Obj, reason: str, home: Wrap | None) -> Itera
             why,
             (insert_after(module, home.statement, f"«broadcast_model»({name})"),),
         )
-    done: set[ast.AST] = set()
     for event in facts.backwards:
-        if event.node in done or not own & set(getattr(event.subject, "models", ())):
+        if not own & set(getattr(event.subject, "models", ())):
             continue
-        done.add(event.node)
         statement = facts.statement(event.module, event.node)
-        holder = _holder(facts, event, own)
+        holder = _holder(facts, event, whole) or _holder(facts, event, own)
+        if (event.node, holder or "") in done:
+            continue
+        done.add((event.node, holder or ""))
         if holder is None:
             yield Finding(
                 CODE,

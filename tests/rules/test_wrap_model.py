@@ -1,0 +1,243 @@
+"""Where a model is wrapped, with which options, and what is done where no wrapper can serve."""
+
+import pytest
+from harness import LOOP, TRAINING, added, migrate, migrate_modules
+
+from multicard.rules import wrap_model as rule
+
+HEAD = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+loader = DataLoader(data, 8, shuffle=True)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Linear(4, 8)
+        self.classifier = nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.classifier(self.features(x))
+
+
+"""
+MAKE = "model = Net()\n"
+OPTIMIZER = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+DDP = "model = DDP(model, device_ids=device_ids(model))"
+UNUSED = "model = DDP(model, device_ids=device_ids(model), find_unused_parameters=True)"
+PLACES = {
+    "after it is made": (MAKE + OPTIMIZER + LOOP, MAKE.strip()),
+    "after it is on its device": (
+        "model = Net()\nmodel.to(device)\n" + OPTIMIZER + LOOP,
+        "model.to(device)",
+    ),
+    "after it is moved in one line": (
+        "model = Net().to(device)\n" + OPTIMIZER + LOOP,
+        "model = Net().to(device)",
+    ),
+    "after it is compiled, as in the guide": (
+        "model = Net()\nmodel = torch.compile(model, mode='default')\n" + OPTIMIZER + LOOP,
+        "model = torch.compile(model, mode='default')",
+    ),
+    "after its last layer is replaced": (
+        "model = Net()\nmodel.classifier = nn.Linear(8, 5)\n" + OPTIMIZER + LOOP,
+        "model.classifier = nn.Linear(8, 5)",
+    ),
+    "after its weights are initialised": (
+        "def init(m): ...\nmodel = Net()\nmodel.apply(init)\n" + OPTIMIZER + LOOP,
+        "model.apply(init)",
+    ),
+    "after it is frozen for good": (
+        "model = Net()\nfor p in model.features.parameters():\n    p.requires_grad = False\n"
+        + OPTIMIZER
+        + LOOP,
+        "    p.requires_grad = False",
+    ),
+    "after the branch that moves it": (
+        "model = Net()\nif use_cuda:\n    model.cuda()\n" + OPTIMIZER + LOOP,
+        "    model.cuda()",
+    ),
+    "after the branches that make it": (
+        "if args.big:\n    model = Net()\nelse:\n    model = nn.Linear(4, 2)\n" + OPTIMIZER + LOOP,
+        "    model = nn.Linear(4, 2)",
+    ),
+}
+OPTIONS = {
+    "frozen after it is wrapped": (
+        MAKE + OPTIMIZER + LOOP + "for p in model.features.parameters():\n    p.requires_grad = False" + LOOP,
+        UNUSED,
+    ),
+    "a part that gets no gradient": (
+        HEAD.replace("self.classifier(self.features(x))", "self.features(x)") + MAKE + OPTIMIZER + LOOP,
+        UNUSED,
+    ),
+    "frozen before and thawed after": (
+        MAKE
+        + "for p in model.features.parameters():\n    p.requires_grad = False\n"
+        + OPTIMIZER
+        + LOOP
+        + "for p in model.features.parameters():\n    p.requires_grad = True"
+        + LOOP,
+        UNUSED,
+    ),
+    "frozen while it is made and thawed after": (
+        "def build():\n    model = Net()\n    model.features.requires_grad_(False)\n    return model\nmodel = build()\n"
+        + OPTIMIZER
+        + LOOP
+        + "model.features.requires_grad_(True)"
+        + LOOP,
+        f"with all_trainable(model):\n    {UNUSED}",
+    ),
+    "frozen before and never thawed": (
+        MAKE + "for p in model.features.parameters():\n    p.requires_grad = False\n" + OPTIMIZER + LOOP,
+        DDP,
+    ),
+    "frozen by its method": (
+        MAKE + OPTIMIZER + LOOP + "model.features.requires_grad_(False)" + LOOP,
+        UNUSED,
+    ),
+}
+SEVERAL = {
+    "two of a GAN": (
+        (
+            "G, D = Net(), Net()\noG = torch.optim.Adam(G.parameters())\noD = torch.optim.Adam(D.parameters())\n"
+            "for epoch in range(3):\n    for x, y in loader:\n        oD.zero_grad()\n        D(G(x).detach()).mean().backward()\n"
+            "        oD.step()\n        oG.zero_grad()\n        D(G(x)).mean().backward()\n        oG.step()\n"
+        ),
+        "D = DDP(D, device_ids=device_ids(D))\nG = DDP(G, device_ids=device_ids(G))",
+    ),
+    "a teacher is not trained": (
+        (
+            "teacher, student = Net(), Net()\noptimizer = torch.optim.SGD(student.parameters(), lr=0.1)\n"
+            "for epoch in range(3):\n    for x, y in loader:\n        with torch.no_grad():\n            t = teacher(x)\n"
+            "        loss = (student(x) - t).pow(2).mean()\n        optimizer.zero_grad()\n        loss.backward()\n"
+            "        optimizer.step()\n"
+        ),
+        "student = DDP(student, device_ids=device_ids(student))",
+    ),
+    "an average of the weights is not trained": (
+        "import copy\nmodel = Net()\nema = copy.deepcopy(model)\n" + OPTIMIZER + LOOP,
+        DDP,
+    ),
+    "a list of models": (
+        "encoder, decoder = Net(), Net()\n"
+        "optimizer = torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], lr=0.1)\n"
+        + LOOP.replace("model(x)", "decoder(encoder(x))"),
+        (
+            "encoder = DDP(encoder, device_ids=device_ids(encoder))\n"
+            "decoder = DDP(decoder, device_ids=device_ids(decoder))"
+        ),
+    ),
+}
+BARE = {
+    "the loss comes from another method": (
+        HEAD.replace(
+            "    def forward",
+            "    def loss(self, x):\n        return self.features(x).sum()\n\n    def forward",
+        )
+        + MAKE
+        + OPTIMIZER
+        + LOOP.replace("nn.functional.cross_entropy(model(x), y)", "model.loss(x)"),
+        "broadcast_model(model)\n        average_gradients(model)",
+    ),
+    "parts of it are called": (
+        HEAD + MAKE + OPTIMIZER + LOOP.replace("model(x)", "model.classifier(model.features(x))"),
+        "        average_gradients(model)",
+    ),
+    "two backward passes for one forward pass": (
+        HEAD
+        + MAKE
+        + OPTIMIZER
+        + LOOP.replace(
+            "loss.backward()", "loss.backward(retain_graph=True)\n        out.sum().backward()"
+        ).replace("        loss =", "        out = model(x)\n        loss ="),
+        "broadcast_model(model)\n        average_gradients(model)\n        average_gradients(model)",
+    ),
+}
+LEFT_ALONE = {
+    "a model that is only evaluated": "model = Net()\nfor x, y in loader:\n    print(model(x))\n",
+    "a model without an optimizer": "model, other = Net(), Net()\n"
+    "optimizer = torch.optim.SGD(other.parameters(), lr=0.1)\nfor x, y in loader:\n    model(x).sum().backward()\n"
+    "    optimizer.step()\n",
+    "a perturbation, not a model": "model = Net()\nnoise = torch.zeros(4, requires_grad=True)\n"
+    "optimizer = torch.optim.SGD([noise], lr=0.1)\nfor x, y in loader:\n    model(x + noise).sum().backward()\n"
+    "    optimizer.step()\n",
+}
+
+
+@pytest.mark.parametrize(("part", "last"), PLACES.values(), ids=PLACES)
+def test_wraps(part: str, last: str) -> None:
+    script = HEAD + part
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (DDP, [])
+    assert f"{last}\n{DDP}\n" in text
+
+
+@pytest.mark.parametrize(("part", "after"), OPTIONS.values(), ids=OPTIONS)
+def test_options(part: str, after: str) -> None:
+    script = part if part.startswith(HEAD[:20]) else HEAD + part
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize(("part", "after"), SEVERAL.values(), ids=SEVERAL)
+def test_several_models(part: str, after: str) -> None:
+    script = HEAD + part
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize(("script", "after"), BARE.values(), ids=BARE)
+def test_averages_gradients_where_no_wrapper_can_serve(script: str, after: str) -> None:
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize("part", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_leaves_alone(part: str) -> None:
+    script = HEAD + part
+    assert migrate(rule, script) == (script, [])
+
+
+def test_a_model_of_a_trainer() -> None:
+    script = (
+        HEAD + "class Trainer:\n    def __init__(self):\n        self.model = Net()\n"
+        "        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)\n\n    def fit(self):"
+        + LOOP.replace("\n", "\n        ")
+        .replace("model(", "self.model(")
+        .replace("optimizer.", "self.optimizer.")
+        + "\nTrainer().fit()\n"
+    )
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (
+        "        self.model = DDP(self.model, device_ids=device_ids(self.model))",
+        [],
+    )
+
+
+def test_a_model_that_a_local_module_builds_is_wrapped_where_it_arrives() -> None:
+    nets = HEAD + "def build():\n    return Net()\n"
+    script = "from nets import build\n" + TRAINING.replace("nn.Linear(4, 2)", "build()") + LOOP
+    texts, reasons = migrate_modules(rule, {"__main__": script, "nets": nets})
+    assert (added(script, texts["__main__"]), reasons) == (DDP, [])
+    assert texts["nets"] == nets
+
+
+def test_a_model_is_wrapped_anew_in_each_fold() -> None:
+    script = (
+        HEAD
+        + "for fold in range(5):\n"
+        + "".join(f"    {line}\n" if line else "\n" for line in (MAKE + OPTIMIZER + LOOP).splitlines())
+    )
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (f"    {DDP}", [])
+
+
+def test_the_field_s_name_is_not_taken_from_the_script() -> None:
+    script = HEAD + "DDP = 3\n" + MAKE + OPTIMIZER + LOOP
+    text, _ = migrate(rule, script)
+    assert "import DistributedDataParallel as DDP_\n" in text
+    assert "model = DDP_(model, device_ids=device_ids(model))" in text

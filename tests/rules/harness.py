@@ -27,6 +27,32 @@ for epoch in range(3):
         loss.backward()
         optimizer.step()
 """
+NET = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Linear(4, 8)
+        self.classifier = nn.Linear(8, 2)
+        self.n_classes = 2
+
+    def forward(self, x):
+        return self.classifier(self.features(x))
+
+    def init_hidden(self, n):
+        return torch.zeros(n, 8)
+
+
+loader = DataLoader(data, 8, shuffle=True)
+val_loader = DataLoader(val_set, 8)
+model = Net()
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
 IMPORTS = (
     "from ddp_runtime import",
     "from torch.nn.parallel import DistributedDataParallel",

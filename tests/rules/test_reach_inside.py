@@ -1,0 +1,127 @@
+"""The model's own attributes are reached through the wrapper, and only there."""
+
+import pytest
+from harness import LOOP, NET, added, migrate, migrate_modules
+
+from multicard.rules import reach_inside as rule
+
+MIGRATED = {
+    "freezing, as in the guide": (
+        "for p in model.features.parameters():\n    p.requires_grad = False",
+        "for p in model.module.features.parameters():",
+    ),
+    "an optimizer of a part": (
+        "optimizer = torch.optim.AdamW(model.classifier.parameters())",
+        "optimizer = torch.optim.AdamW(model.module.classifier.parameters())",
+    ),
+    "a number that it keeps": ("print(model.n_classes)", "print(model.module.n_classes)"),
+    "a method of its own": ("hidden = model.init_hidden(8)", "hidden = model.module.init_hidden(8)"),
+    "its state": ("state = model.state_dict()", "state = model.module.state_dict()"),
+    "its state, loaded": ("model.load_state_dict(state)", "model.module.load_state_dict(state)"),
+    "parameters by name": (
+        "decay = [p for n, p in model.named_parameters() if 'bias' not in n]",
+        "decay = [p for n, p in model.module.named_parameters() if 'bias' not in n]",
+    ),
+    "its children": (
+        "for part in model.children():\n    print(part)",
+        "for part in model.module.children():",
+    ),
+    "a layer is replaced": (
+        "model.classifier = nn.Linear(8, 5)",
+        "model.module.classifier = nn.Linear(8, 5)",
+    ),
+    "a number is counted up": ("model.seen = model.seen + 8", "model.module.seen = model.module.seen + 8"),
+    "named at run time": ("layer = getattr(model, 'features')", "layer = getattr(model.module, 'features')"),
+    "twice on a line": (
+        "print(model.features, model.classifier)",
+        "print(model.module.features, model.module.classifier)",
+    ),
+    "in a function": (
+        "def size(net):\n    return net.n_classes\nsize(model)",
+        "    return net.module.n_classes",
+    ),
+    "in a function that sees it bare too": (
+        "def size(net):\n    return net.n_classes\nsize(model)\nsize(Net())",
+        "    return unwrap(net).n_classes",
+    ),
+    "in a loop over models": (
+        "for net in [model]:\n    torch.save(net.state_dict(), 'a.pth')",
+        "    torch.save(net.module.state_dict(), 'a.pth')",
+    ),
+    "copied": ("import copy\nbest = copy.deepcopy(model)", "best = copy.deepcopy(model.module)"),
+    "drawn": ("from torchsummary import summary\nsummary(model, (4,))", "summary(model.module, (4,))"),
+    "exported": ("traced = torch.jit.trace(model, x)", "traced = torch.jit.trace(model.module, x)"),
+}
+LEFT_ALONE = {
+    "called": "y = model(x)",
+    "its mode": "model.train()\nmodel.eval()",
+    "its parameters": "n = sum(p.numel() for p in model.parameters())",
+    "clipped": "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+    "its gradients": "model.zero_grad()",
+    "moved": "model.to(device)",
+    "its parameters frozen": "model.requires_grad_(False)",
+    "whether it trains": "print(model.training)",
+    "every module": "for m in model.modules():\n    print(type(m))",
+    "asked for its class": "print(isinstance(model, nn.Module))",
+    "another model": "other = Net()\nprint(other.features, other.state_dict())",
+    "a part of it": "print(other_net.features)",
+}
+
+
+@pytest.mark.parametrize(("part", "after"), MIGRATED.values(), ids=MIGRATED)
+def test_migrates(part: str, after: str) -> None:
+    script = NET + LOOP + part
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize("part", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_leaves_alone(part: str) -> None:
+    script = NET + LOOP + part
+    assert migrate(rule, script) == (script, [])
+
+
+@pytest.mark.parametrize(
+    "part", ["model.classifier = nn.Linear(8, 3)\n", "model.features.to(device)\nmodel.cuda()\n"]
+)
+def test_leaves_alone_what_comes_before_the_wrapper(part: str) -> None:
+    before, model, after = NET.partition("model = Net()\n")
+    script = before + model + part + after + LOOP
+    assert migrate(rule, script) == (script, [])
+
+
+def test_inside_the_model_nothing_changes() -> None:
+    script = (
+        NET.replace("return self.classifier(", "print(self.n_classes)\n        return self.classifier(")
+        + LOOP
+    )
+    assert migrate(rule, script) == (script, [])
+
+
+def test_names_in_the_state_of_a_compiled_model_have_no_prefix() -> None:
+    script = NET.replace("model = Net()", "model = torch.compile(Net())") + LOOP
+    text, _ = migrate(rule, script + "state = model.state_dict()\nprint(model.n_classes)")
+    assert "state = unwrap(model).state_dict()\nprint(model.module.n_classes)" in text
+
+
+def test_what_data_parallel_made_the_script_write_stays() -> None:
+    script = NET.replace("model = Net()\n", "model = Net()\nmodel = nn.DataParallel(model)\n") + LOOP
+    script += "torch.save(model.module.state_dict(), 'a.pth')\n"
+    assert migrate(rule, script) == (script, [])
+
+
+def test_a_trainer_in_another_module() -> None:
+    trainer = (
+        "import torch\n\n\nclass Trainer:\n    def __init__(self, model, loader, optimizer):\n"
+        "        self.model, self.loader, self.optimizer = model, loader, optimizer\n\n"
+        "    def fit(self):\n        for epoch in range(3):\n            for x, y in self.loader:\n"
+        "                self.model(x).sum().backward()\n                self.optimizer.step()\n"
+        "            torch.save(self.model.state_dict(), 'last.pth')\n"
+    )
+    script = "from engine import Trainer\n" + NET + "Trainer(model, loader, optimizer).fit()\n"
+    texts, reasons = migrate_modules(rule, {"__main__": script, "engine": trainer})
+    assert (
+        added(trainer, texts["engine"])
+        == "            torch.save(self.model.module.state_dict(), 'last.pth')"
+    )
+    assert (texts["__main__"], reasons) == (script, [])

@@ -7,19 +7,19 @@ something under a guard asks here.
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from multicard.edits import Edit, guard, insert_before, wrap
-from multicard.effects import Effect, calls_in, running_nodes
+from multicard.edits import Edit, Side, guard, insert_before, wrap
+from multicard.effects import Effect, calls_in, names_of, running_nodes
 from multicard.facts import Facts, FunctionNode
-from multicard.interpret import Event
+from multicard.interpret import Event, Loop
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
-from multicard.source import Module
+from multicard.source import Module, Span
 from multicard.start import start
 from multicard.tree import held, walk
-from multicard.values import Class, Const, Func, Lib, Obj, Values, contained
+from multicard.values import Class, Const, Func, Lib, Obj, Values, contained, data_of
 
 MUTATORS = frozenset({
     "append", "appendleft", "extend", "insert", "add", "update", "pop", "popleft", "popitem", "remove", "clear",
@@ -251,6 +251,8 @@ def hides(facts: Facts, statement: ast.stmt) -> str:
                 return "it binds a name or gives control away"
             case ast.Call(func=ast.Attribute(attr=attr)) if attr in MUTATORS and _mutates(facts, node):
                 return f"`{attr}` in it changes an object that lives on"
+            case ast.Call() if "builtins.input" in names_of(facts, node):
+                return "it waits for an answer that all ranks need"
             case _:
                 pass
     why = lasting(facts, statement)
@@ -559,13 +561,16 @@ def homes(facts: Facts) -> dict[ast.AST, Module]:
     return found
 
 
-def where_to_wait(facts: Facts, event: Event) -> tuple[Module, ast.stmt] | Text:
+def where_to_wait(
+    facts: Facts, event: Event, written: Sequence[Event] = ()
+) -> tuple[Module, ast.stmt] | Text:
     """The statement before which all ranks must wait for a file of rank 0's, or why they cannot.
 
-    It stands outside of every test whether the file exists: a rank that tests too early would not come.
+    It stands outside of every test whether the file exists, which a rank may make too early, and of every branch that
+    ranks may take differently; but after what was `written`.
     """
     if event.dead or per_sample(facts, event.module, event.node):
-        return Text("it was not seen to run on every rank", "看不到它在每张卡上都会执行")
+        return _UNSEEN
     if in_batches(facts, event):
         return Text(in_batches(facts, event), "它在按批次的循环里,各卡的批次数可能不同")
     home = homes(facts)
@@ -575,15 +580,24 @@ def where_to_wait(facts: Facts, event: Event) -> tuple[Module, ast.stmt] | Text:
     for module, node in chain:
         inner: ast.AST = node
         for outer in facts.ancestors(module, node):
+            if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                break
+            before = (other for other in written if other.order < event.order)
+            holds = any(held(outer) & {other.node, *other.calls} for other in before)
             match outer:
-                case ast.If(test=test) if inner is not test and tests_existence(facts, test):
+                case ast.If(test=test) if inner is not test and _may_part(facts, module, test):
+                    if holds:
+                        return Text(
+                            "it is written and read in one branch, which ranks may take differently",
+                            "写入和读取在同一分支里,而各进程可能走不同的分支",
+                        )
                     place = (module, outer)
-                case ast.Try(body=body) if inner in body and outer.handlers:
+                case ast.Try(body=body) if inner in body and outer.handlers and not holds:
                     place = (module, outer)
-                case ast.With(items=items) if inner not in items and any(_opens(item) for item in items):
+                case ast.With(items=items) if (
+                    inner not in items and not holds and any(_opens(item) for item in items)
+                ):
                     place = (module, outer)
-                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                    break
                 case _:
                     pass
             inner = outer
@@ -592,13 +606,68 @@ def where_to_wait(facts: Facts, event: Event) -> tuple[Module, ast.stmt] | Text:
         if not isinstance(statement, ast.If):
             break
         statement = parent
-    if before_start(facts, module, statement):
+    return no_meeting(facts, module, statement) or (module, statement)
+
+
+def _may_part(facts: Facts, module: Module, test: ast.expr) -> bool:
+    """Whether ranks may answer a test differently: by what is on the disk, or by values of their own."""
+    if tests_existence(facts, test):
+        return True
+    start_of_test = module.span(test).start
+    agreed = any(where is module and offset == start_of_test for where, offset in _meetings(facts))
+    return data_of(facts.values(test)).local and not agreed
+
+
+_UNSEEN = Text("it was not seen to run on every rank", "看不到它在每张卡上都会执行")
+
+
+def no_meeting(facts: Facts, module: Module, node: ast.AST) -> Text | None:
+    """Why ranks cannot wait for each other at a place: not all of them come there equally often; None if they do."""
+    if before_start(facts, module, node):
         return Text("it runs on import, before the ranks have started", "它在导入时执行,早于进程启动")
-    if any(rank_0_only(facts, other) for other in facts.by_node.get(event.node, ())):
-        return Text("rank 0 also comes here alone", "主进程也会单独执行到这里")
-    if any(amid_preparation(facts, other) for other in facts.by_node.get(event.node, ())):
-        return Text("one process also comes here before the others", "这里也会由一个进程先执行")
-    return module, statement
+    if per_sample(facts, module, node):
+        return Text("worker processes come here", "数据加载进程会执行到这里")
+    ways = list(_ways(facts, module, node))
+    if not ways:
+        return _UNSEEN
+    for event, loops in ways:
+        if rank_0_only(facts, event):
+            return Text("rank 0 also comes here alone", "主进程也会单独执行到这里")
+        if amid_preparation(facts, event):
+            return Text("one process comes here before the others", "这里由一个进程先执行")
+        if any(loop.loaders and (loop.node, loop.calls) not in facts.training_frames for loop in loops):
+            return Text("ranks may come here a different number of times", "各卡到这里的次数可能不同")
+    return None
+
+
+def _ways(facts: Facts, module: Module, node: ast.AST) -> Iterator[tuple[Event, list[Loop]]]:
+    """Events that tell how code is reached, each with the loops round it: its own, or others of its function."""
+    statement = facts.statement(module, node)
+    inside = held(statement)
+    own = [event for event in below(facts, statement) if not event.dead]
+    if own:
+        for event in own:
+            yield (
+                event,
+                [loop for loop in event.loops if loop.node not in inside and not inside & set(loop.calls)],
+            )
+        return
+    scope = facts.scope(module, node)
+    for event in facts.run.events:
+        if (
+            not event.dead
+            and event.module is module
+            and event.frames
+            and (event.frames[-1].node or module.tree) is scope
+        ):
+            yield (
+                event,
+                [
+                    loop
+                    for loop in event.loops
+                    if loop.node not in held(scope) or statement in held(loop.node)
+                ],
+            )
 
 
 def _opens(item: ast.withitem) -> bool:
@@ -732,7 +801,7 @@ def waits(facts: Facts, code: str, reads: list[tuple[Event, list[Event]]]) -> It
             continue
         if waited is not None and _still_fresh(written, waited, read):
             continue
-        place = where_to_wait(facts, read)
+        place = where_to_wait(facts, read, written)
         if isinstance(place, Text):
             yield Finding(
                 code,
@@ -769,6 +838,41 @@ def _still_fresh(written: list[Event], waited: Event, read: Event) -> bool:
     """Whether all that was written was waited for by an earlier read of the same turn."""
     same_loops = [loop.node for loop in waited.loops] == [loop.node for loop in read.loops]
     return same_loops and not any(waited.order < event.order < read.order for event in written)
+
+
+# --- what rank 0 alone evaluates ----------------------------------------------------------------------------------
+
+
+def found_by(facts: Facts, code: str, find: Callable[[Facts], Iterator[Finding]]) -> tuple[Finding, ...]:
+    """The findings of a rule, made once."""
+    found = facts.memo.get(code)
+    if found is None:
+        found = facts.memo[code] = tuple(find(facts))
+    assert isinstance(found, tuple)
+    return found
+
+
+def evaluated_by_rank_0(facts: Facts, module: Module, node: ast.AST) -> bool:
+    """Whether other rules put a node under a guard, or into `... if rank == 0 else ...`: no rank but 0 sees it."""
+    span = module.span(node)
+    return any(where is module and reach.holds(span) for where, reach in _left_to_rank_0(facts))
+
+
+def _left_to_rank_0(facts: Facts) -> tuple[tuple[Module, Span], ...]:
+    found = facts.memo.get("left to rank 0")
+    if found is None:
+        from multicard.rules import print_once, save_once, show_progress_once, write_files_once
+
+        found = facts.memo["left to rank 0"] = tuple(
+            (edit.module, edit.reach)
+            for rule in (print_once, save_once, show_progress_once, write_files_once)
+            for finding in rule.find(facts)
+            for edit in finding.edits
+            if edit.reach is not None
+            and (edit.side is Side.GUARD or (edit.side is Side.CLOSE and "if «rank 0»" in edit.text))
+        )
+    assert isinstance(found, tuple)
+    return found
 
 
 # --- making guards ------------------------------------------------------------------------------------------------

@@ -97,3 +97,18 @@ def test_saves_in_a_local_module_count() -> None:
     script = "from keeping import keep\n" + TRAINING + LOOP + "keep(model)\n" + CPU
     texts, _ = migrate_modules(rule, {"__main__": script, "keeping": helper})
     assert added(script, texts["__main__"]) == "dist.barrier()"
+
+
+def test_does_not_wait_in_a_branch_that_ranks_may_take_differently() -> None:
+    branch = "if loss.item() < 1:\n    " + SAVE + "    " + CPU
+    script = TRAINING + LOOP + branch
+    text, [why] = migrate(rule, script)
+    assert text == script
+    assert "ranks may take differently" in why
+
+
+def test_waits_before_a_branch_that_ranks_may_take_differently() -> None:
+    script = TRAINING + LOOP + SAVE + "if loss.item() < 1:\n    " + CPU
+    text, reasons = migrate(rule, script)
+    assert reasons == []
+    assert "dist.barrier()\nif loss.item() < 1:" in text

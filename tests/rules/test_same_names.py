@@ -37,7 +37,7 @@ MIGRATED = {
         "        self.d = broadcast_value(time.strftime('%H'))",
     ),
     "through a function": (
-        "def name():\n    return time.strftime('%H')\nw = SummaryWriter(name())",
+        "def name():\n    return time.strftime('%H')\nos.makedirs(name())",
         "    return broadcast_value(time.strftime('%H'))",
     ),
     "through an argument": (
@@ -91,6 +91,9 @@ LEFT_ALONE = {
     "printed": "print(time.strftime('%H'))\nprint(f'{time.time()}')",
     "only shown": "now = time.strftime('%H')\nprint('began', now)",
     "handed out of sight": "d = time.strftime('%H')\nf(d)",
+    "in what rank 0 alone opens": "f = open(time.strftime('%H'), 'w')",
+    "in a writer of rank 0's": "w = SummaryWriter(time.strftime('%H'))",
+    "in what rank 0 alone writes": "import numpy as np\nnp.save(time.strftime('%H'), x)",
     "under a guard of the user's": "if rank() == 0:\n    os.makedirs(time.strftime('%H'))",
     "files that are read": "for p in glob.glob('*.png'):\n    f(p)",
     "waiting for a file": "while not os.path.exists('a'):\n    time.sleep(1)",

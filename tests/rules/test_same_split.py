@@ -42,6 +42,7 @@ MIGRATED = {
 }
 LEFT_ALONE = {
     "sorted": "files = sorted(os.listdir('d'))",
+    "written by rank 0 alone": "import numpy as np\nnp.save('a', sorted(os.listdir('d')))",
     "sorted by a key": "files = sorted(glob.glob('*'), key=len)",
     "sorted afterwards": "files = os.listdir('d')\nfiles.sort()",
     "sorted when it is used": "files = os.listdir('d')\nuse(sorted(files))",

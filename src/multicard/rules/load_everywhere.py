@@ -23,7 +23,7 @@ from multicard.effects import calls_in, names_of
 from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.messages import Text
-from multicard.once import amid_preparation, follows, may_be_same_file, waits
+from multicard.once import amid_preparation, follows, found_by, may_be_same_file, waits
 from multicard.plan import Finding
 from multicard.source import Module
 from multicard.tree import walk
@@ -39,6 +39,10 @@ _KEYS = frozenset({
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Loads without a device of their own, and loads of what this run has saved."""
+    yield from found_by(facts, CODE, _find)
+
+
+def _find(facts: Facts) -> Iterator[Finding]:
     for module in facts.modules:
         for call in calls_in(facts, module):
             if (

@@ -35,6 +35,7 @@ from multicard.once import (
     is_wrapped,
     meets,
     neighbours,
+    no_meeting,
     only_in,
     per_sample,
     rank_0_only,
@@ -96,10 +97,9 @@ def _agreed(facts: Facts, module: Module) -> Iterator[Finding]:
         inside = [
             event for part in (*node.body, *node.orelse) for event in below(facts, part) if not event.dead
         ]
-        if not any(_together(facts, event) for event in inside) or any(
-            in_batches(facts, event) or rank_0_only(facts, event)
-            for call in asked
-            for event in facts.by_node.get(call, ())
+        if (
+            not any(_together(facts, event) for event in inside)
+            or no_meeting(facts, module, node) is not None
         ):
             continue
         if any(event.name == "torch.save" or event.kind == "data_call" for event in inside):

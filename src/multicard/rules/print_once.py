@@ -26,6 +26,7 @@ from multicard.once import (
     hides,
     keep_to_rank_0,
     neighbours,
+    no_meeting,
     path_or_devnull,
     rank_0_only,
     statement_of,
@@ -160,7 +161,9 @@ def _questions(facts: Facts, module: Module) -> Iterator[Finding]:
         events = [event for event in under(facts).get(call, ()) if not event.dead]
         if events and all(rank_0_only(facts, event) for event in events):
             continue
-        if any(event.tainted or event.loops or rank_0_only(facts, event) for event in events):
+        if no_meeting(facts, module, call) is not None or any(
+            event.tainted or event.loops for event in events
+        ):
             yield Finding(
                 CODE,
                 site,

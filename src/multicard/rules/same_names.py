@@ -24,16 +24,15 @@ from multicard.effects import Effect, all_effects, calls_in, effect_of, names_of
 from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.once import (
-    amid_preparation,
     below,
     callers,
+    evaluated_by_rank_0,
     functions_of,
     guarded,
-    in_batches,
     kept_by_rank_0,
+    no_meeting,
     per_sample,
     prepared,
-    rank_0_only,
     tests_existence,
 )
 from multicard.plan import Finding, Kind
@@ -123,6 +122,8 @@ def _read(facts: Facts) -> Iterator[_Reading]:
             if node is None or node in done or (listed and facts.function(module, call) in finders):
                 continue
             done.add(node)
+            if evaluated_by_rank_0(facts, module, node):
+                continue
             if not _is_settled(facts, module, node) and _Flow(facts).follow(module, node):
                 yield _Reading(module, call, node, bool(names & _MADE), listed)
 
@@ -152,6 +153,7 @@ def _finders(facts: Facts) -> dict[ast.AST, list[tuple[Module, ast.Call]]]:
                 if isinstance(call, ast.Call)
                 and facts.function(place, call) is not function
                 and not _is_settled(facts, place, call)
+                and not evaluated_by_rank_0(facts, place, call)
                 and any(not event.dead for event in below(facts, call))
                 and _Flow(facts).follow(place, call)
             ]
@@ -228,14 +230,7 @@ def _problem(facts: Facts, module: Module, node: ast.expr) -> Text | None:
         return Text(
             "it runs on import, maybe before the ranks have started", "它在导入时执行,可能早于进程启动"
         )
-    events = [event for event in below(facts, node) if not event.dead]
-    if any(amid_preparation(facts, event) for event in events):
-        return Text("one process comes here before the others", "这里由一个进程先执行")
-    if any(rank_0_only(facts, event) for event in events):
-        return Text("rank 0 also comes here alone", "主进程也会单独执行到这里")
-    if any(in_batches(facts, event) for event in events):
-        return Text("ranks may come here a different number of times", "各卡到这里的次数可能不同")
-    return None
+    return no_meeting(facts, module, node)
 
 
 def _whole(facts: Facts, module: Module, call: ast.Call, *, counted: bool) -> ast.expr | None:

@@ -23,12 +23,11 @@ from multicard.effects import calls_in, names_of, running_nodes
 from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.once import (
-    amid_preparation,
+    evaluated_by_rank_0,
     guarded,
-    in_batches,
     kept_by_rank_0,
+    no_meeting,
     per_sample,
-    rank_0_only,
     training_begins,
 )
 from multicard.plan import Finding, Kind
@@ -101,15 +100,12 @@ def _listing(facts: Facts, module: Module, call: ast.Call) -> Iterator[Finding]:
     ):
         return
     edits: tuple[Edit, ...]
-    at_top = facts.function(module, call) is None and module is not facts.program.entry
-    alike = not any(
-        in_batches(facts, event)
-        or rank_0_only(facts, event)
-        or amid_preparation(facts, event)
-        or event.tainted
-        for event in events
+    alike = (
+        no_meeting(facts, module, call) is None
+        and not any(event.tainted for event in events)
+        and not evaluated_by_rank_0(facts, module, call)
     )
-    if alike and not at_top:
+    if alike:
         edits = wrap(module, call, "«broadcast_value»(" + "list(" * lazy, ")" * (1 + lazy))
     else:
         edits = call_with(module, call, "sorted")

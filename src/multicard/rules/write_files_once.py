@@ -35,18 +35,18 @@ from multicard.once import (
     amid_preparation,
     below,
     follows,
+    found_by,
     guarded,
     hides,
-    in_batches,
     is_wrapped,
     keep_to_rank_0,
     kept_by_rank_0,
     likely_same_file,
     neighbours,
+    no_meeting,
     path_or_devnull,
     per_sample,
     prepared,
-    rank_0_only,
     surely_same_file,
     tests_existence,
     training_begins,
@@ -89,6 +89,10 @@ _WHY: dict[str, Text] = {
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Files, folders, writers and pictures, module by module; then where the others must wait."""
+    yield from found_by(facts, CODE, _find)
+
+
+def _find(facts: Facts) -> Iterator[Finding]:
     for module in facts.modules:
         statements: dict[ast.stmt, Effect] = {}
         for effect in all_effects(facts):
@@ -427,8 +431,7 @@ def _new_folder(facts: Facts, effect: Effect) -> Iterator[Finding]:
     """A folder that must not be there yet: rank 0 makes it, the others wait."""
     module, call = effect.module, effect.call
     statement = facts.parents(module).get(call)
-    events = [event for event in facts.by_node.get(call, ()) if not event.dead]
-    alike = bool(events) and not any(in_batches(facts, event) or event.tainted for event in events)
+    alike = isinstance(statement, ast.Expr) and no_meeting(facts, module, statement) is None
     if isinstance(statement, ast.Expr) and alike and not hides(facts, statement):
         kept = keep_to_rank_0(facts, CODE, module, [statement], _WHY["write"])
         why = Text(
@@ -547,8 +550,7 @@ def _tests(facts: Facts, module: Module) -> Iterator[Finding]:
         asked = [call for call in tests_existence(facts, node.test) if call.args]
         if not asked or not _steers(node):
             continue
-        events = [event for call in asked for event in facts.by_node.get(call, ()) if not event.dead]
-        if any(in_batches(facts, event) or rank_0_only(facts, event) or event.tainted for event in events):
+        if no_meeting(facts, module, node) is not None:
             continue
         about = {module.text(call.args[0]) for call in asked}
         for effect in all_effects(facts):

@@ -58,6 +58,7 @@ AROUND = {
     "MC102": (HEAD, MODEL + LOOP),
     "MC103": (HEAD + MAIN, ""),
     "MC104": (HEAD + MODEL, ""),
+    "MC105": ("", HEAD + MODEL + LOOP),
     "MC203": (HEAD + MODEL, ""),
     "MC208": (HEAD + MODEL, ""),
     "MC302": (HEAD + MODEL + LOOP, ""),
@@ -92,8 +93,8 @@ def test_the_example_in_the_docstring_is_what_the_rule_does(rule: Rule) -> None:
     before, after = example_of(rule)
     head, tail = AROUND.get(rule.CODE, (HEAD + MODEL, LOOP))
     batch = "global" if "--batch global" in (rule.__doc__ or "").partition("\nBefore:")[2] else "per-card"
-    text, reasons = migrate(rule, f"{head}\n{before}\n{tail}", batch=batch)
-    assert (IMPORT.sub("", text), reasons) == (f"{head}\n{after}\n{tail}", [])
+    text, reasons = migrate(rule, f"{head}\n{before}\n{tail}".lstrip(), batch=batch)
+    assert (IMPORT.sub("", text), reasons) == (f"{head}\n{after}\n{tail}".lstrip(), [])
 
 
 def test_codes_are_distinct() -> None:

@@ -497,7 +497,7 @@ class Interpreter:
                 loop = Loop(node, self.frame.module, over, (), tuple(self.calls))
                 self.loops.append(loop)
                 self.calls.append(_turn(node, index))
-                self.store(node.target, item)
+                self.store(node.target, item, strong=True)
                 self.block(node.body)
                 self.calls.pop()
                 self.loops.pop()
@@ -655,7 +655,7 @@ class Interpreter:
                     if holder is not None:
                         holder.names[name] = join(holder.names[name], values)
                 else:
-                    if frame.top is frame or frame.node is None:
+                    if (frame.top is frame or frame.node is None) and not strong:
                         values = _configured(values)
                     frame.names[name] = values
                 self._bound(target, values)
@@ -888,6 +888,10 @@ class Interpreter:
                 if attr == "__dict__":
                     return one(value)
                 return one(Lib(libraries.canonical(f"{name}.{attr}")))
+            case Obj(kind="wrapped" | "model") if attr == "forward" and not any(
+                item is (value.inner or value) for item in self.inside
+            ):
+                return one(Method(value, attr, node))
             case Obj(kind="wrapped", inner=Obj() as inner):
                 if attr in {"module", "_orig_mod"}:
                     self.record("unwrap", attr, node, value)

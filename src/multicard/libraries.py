@@ -1238,7 +1238,8 @@ def _model_method(
             obj.rest = one(pair)
         return one(obj)
     if name == "forward":
-        return run.forward(model, place if isinstance(place, ast.Call) else None, args, kwargs)
+        through = owner if owner.kind == "wrapped" else None
+        return run.forward(model, place if isinstance(place, ast.Call) else None, args, kwargs, through)
     if name in {"append", "extend", "insert", "add_module", "update", "register_module"}:
         for values in [*args, *kwargs.values()]:
             for inner in contained(values, "model"):

@@ -16,8 +16,8 @@ After:
         loss += criterion(model.module(x), y).item()
 """
 
+import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from multicard.dealing import Visit, forwards_of
 from multicard.edits import Edit, attribute, call_with, insert_before
@@ -26,9 +26,6 @@ from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.rules.reach_inside import always_wrapped
 from multicard.values import Func
-
-if TYPE_CHECKING:
-    import ast
 
 CODE = "MC303"
 TITLE = Text("Evaluate with the model inside", "验证时使用内部模型")
@@ -56,6 +53,8 @@ def find(facts: Facts) -> Iterator[Finding]:
                 continue
             done.add(forward.node)
             callee = forward.node.func
+            if isinstance(callee, ast.Attribute) and callee.attr == "forward":
+                callee = callee.value
             if any(isinstance(value, Func) for value in facts.values(callee)):
                 continue
             edits: tuple[Edit, ...]

@@ -1,0 +1,122 @@
+import pytest
+from harness import LOOP, NET, added, migrate, migrate_modules
+
+from multicard.rules import evaluate_inside as rule
+
+EVALUATION = """
+loss, hits = 0.0, 0
+model.eval()
+with torch.no_grad():
+    for x, y in val_loader:
+        out = model(x)
+        loss += criterion(out, y).item()
+        hits += (out.argmax(1) == y).sum().item()
+print(loss, hits)
+"""
+FUNCTION = """
+@torch.no_grad()
+def validate(net, loader):
+    hits = 0
+    for x, y in loader:
+        hits += (net(x).argmax(1) == y).sum().item()
+    return hits
+"""
+MIGRATED = {
+    "as in the guide": (EVALUATION, "    sync_buffers(model)\n        out = model.module(x)"),
+    "in a function": (
+        FUNCTION + "print(validate(model, val_loader))\n",
+        "    sync_buffers(net)\n        hits += (net.module(x).argmax(1) == y).sum().item()",
+    ),
+    "in a function that evaluates the bare model too": (
+        FUNCTION + "print(validate(model, val_loader), validate(Net(), val_loader))\n",
+        "    sync_buffers(net)\n        hits += (unwrap(net)(x).argmax(1) == y).sum().item()",
+    ),
+    "called twice": (
+        EVALUATION.replace("out = model(x)", "out = model(x) + model(-x)"),
+        "    sync_buffers(model)\n        out = model.module(x) + model.module(-x)",
+    ),
+    "in a progress bar": (
+        "from tqdm import tqdm\n" + EVALUATION.replace("in val_loader", "in tqdm(val_loader)"),
+        "    sync_buffers(model)\n        out = model.module(x)",
+    ),
+    "by its forward method": (
+        EVALUATION.replace("model(x)", "model.forward(x)"),
+        "    sync_buffers(model)\n        out = model.module.forward(x)",
+    ),
+    "each epoch": (
+        LOOP + "    " + EVALUATION.strip().replace("\n", "\n    ") + "\n",
+        "        sync_buffers(model)\n            out = model.module(x)",
+    ),
+    "in a helper that the loop calls": (
+        "def predict(net, x):\n    return net(x).softmax(1)\n"
+        + EVALUATION.replace("model(x)", "predict(model, x)"),
+        "    return net.module(x).softmax(1)\n    sync_buffers(model)",
+    ),
+}
+LEFT_ALONE = {
+    "training": LOOP,
+    "an evaluation that is not dealt out": EVALUATION.replace(
+        "        hits", "        if hits > 9:\n            break\n        hits"
+    ),
+    "a loop without the model": "n = 0\nfor x, y in val_loader:\n    n += len(x)\nprint(n)\n",
+    "another model": EVALUATION.replace("model", "other")
+    .replace("\nloss,", "\nother = Net()\nloss,")
+    .replace("val_loader", "loader"),
+    "one sample": "print(model(torch.randn(1, 4)))\n",
+}
+PHASES = """
+for epoch in range(3):
+    for phase in ["train", "val"]:
+        total = 0
+        for x, y in loaders[phase]:
+            with torch.set_grad_enabled(phase == "train"):
+                loss = criterion(model(x), y)
+                if phase == "train":
+                    loss.backward()
+                    optimizer.step()
+            total += loss.item()
+        print(total)
+"""
+
+
+@pytest.mark.parametrize(("part", "after"), MIGRATED.values(), ids=MIGRATED)
+def test_migrates(part: str, after: str) -> None:
+    script = NET + LOOP + part
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize("part", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_leaves_alone(part: str) -> None:
+    script = NET + LOOP + part
+    assert migrate(rule, script) == (script, [])
+
+
+def test_one_call_that_trains_and_evaluates_asks_for_its_mode() -> None:
+    script = NET + "loaders = {'train': loader, 'val': val_loader}" + PHASES
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (
+        "        sync_buffers(model)\n                loss = criterion(forward_of(model)(x), y)",
+        [],
+    )
+
+
+def test_a_trainer_in_another_module() -> None:
+    engine = (
+        "import torch\n\n\nclass Trainer:\n    def __init__(self, model, optimizer):\n"
+        "        self.model, self.optimizer = model, optimizer\n\n"
+        "    def fit(self, loader):\n        for epoch in range(3):\n            for x, y in loader:\n"
+        "                self.model(x).sum().backward()\n                self.optimizer.step()\n\n"
+        "    @torch.no_grad()\n    def test(self, loader):\n        total = 0\n        for x, y in loader:\n"
+        "            total += self.model(x).sum()\n        return total\n"
+    )
+    script = (
+        "from engine import Trainer\n"
+        + NET
+        + "t = Trainer(model, optimizer)\nt.fit(loader)\nt.test(val_loader)\n"
+    )
+    texts, reasons = migrate_modules(rule, {"__main__": script, "engine": engine})
+    assert added(engine, texts["engine"]) == (
+        "        sync_buffers(self.model)\n            total += self.model.module(x).sum()"
+    )
+    assert (texts["__main__"], reasons) == (script, [])

@@ -75,6 +75,10 @@ MIGRATED = {
         "    os.makedirs('a', exist_ok=True)",
     ),
     "a folder by a name of its own": ("from os import mkdir\nmkdir('a')", "os.makedirs('a', exist_ok=True)"),
+    "a folder whose error stops the program": (
+        "try:\n    os.makedirs('a')\nexcept OSError:\n    raise SystemExit",
+        "    os.makedirs('a', exist_ok=True)",
+    ),
     "a path's folder": ("Path('a').mkdir(parents=True)", "Path('a').mkdir(parents=True, exist_ok=True)"),
     "a writer": ("w = SummaryWriter('a')", "w = SummaryWriter('a') if rank == 0 else NullWriter()"),
     "a writer of an attribute": (
@@ -139,6 +143,9 @@ LEFT_ALONE = {
     "under a guard of the user's": "if rank() == 0:\n    np.save('a', x)",
     "a folder that may be there": "os.makedirs('a', exist_ok=True)",
     "a folder whose error is caught": "try:\n    os.makedirs('a')\nexcept OSError:\n    pass",
+    "a folder whose error is looked into": (
+        "import errno\ntry:\n    os.makedirs('a')\nexcept OSError as e:\n    if e.errno != errno.EEXIST:\n        raise"
+    ),
     "text of a table": "text = df.to_csv()",
     "a picture in memory": "import io\nbuffer = io.BytesIO()\nplt.savefig(buffer)\nshow(buffer)",
     "drawn and not saved": "plt.plot(x)",

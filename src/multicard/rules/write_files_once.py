@@ -452,11 +452,25 @@ def _tolerated(facts: Facts, module: Module, call: ast.Call) -> bool:
     inner: ast.AST = call
     for outer in facts.ancestors(module, call):
         if isinstance(outer, ast.Try) and inner in outer.body and outer.handlers:
-            return True
+            return not any(_gives_up(module, handler) for handler in outer.handlers)
         if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef):
             return False
         inner = outer
     return False
+
+
+def _gives_up(module: Module, handler: ast.ExceptHandler) -> bool:
+    """Whether a handler stops the program, also where the folder is just there already."""
+    if "EEXIST" in module.text(handler):
+        return False
+    return any(
+        isinstance(node, ast.Raise)
+        or (
+            isinstance(node, ast.Call)
+            and getattr(node.func, "id", getattr(node.func, "attr", "")) in {"exit", "quit"}
+        )
+        for node in walk(handler)
+    )
 
 
 # --- writers ------------------------------------------------------------------------------------------------------

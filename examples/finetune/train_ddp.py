@@ -6,6 +6,7 @@
 运行：
     python make_data.py
     python train.py
+    torchrun --nproc-per-node=2 train.py
 """
 
 import csv

@@ -29,6 +29,10 @@ ORDER = (
     "start",
     "settle",
     "effects",
+    "reach",
+    "lasting",
+    "paths",
+    "meeting",
     "once",
     "rules",
     "migrate",
@@ -43,7 +47,7 @@ ORDER = (
 
 LATER = {
     ("facts", "dealing"): "facts answer what is dealt out, which is decided from facts",
-    ("once", "rules"): "what one rule keeps to rank 0 another need not guard again",
+    ("meeting", "rules"): "where one rule lets ranks meet, or leaves work to rank 0, another must know",
 }
 """Imports inside functions that point up, and why."""
 

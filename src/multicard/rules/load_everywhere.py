@@ -22,9 +22,11 @@ from multicard.edits import add_argument
 from multicard.effects import calls_in, names_of
 from multicard.facts import Facts
 from multicard.interpret import Event
+from multicard.meeting import amid_preparation, follows, waits
 from multicard.messages import Text
-from multicard.once import amid_preparation, follows, found_by, may_be_same_file, waits
+from multicard.paths import may_be_same_file
 from multicard.plan import Finding
+from multicard.reach import found_by
 from multicard.source import Module
 from multicard.tree import walk
 from multicard.values import Obj, Values

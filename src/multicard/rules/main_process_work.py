@@ -31,25 +31,23 @@ from multicard.edits import Edit, attribute, call_with, guard
 from multicard.effects import all_effects, calls_in, mode_of, writes_to
 from multicard.facts import Facts
 from multicard.interpret import Event
+from multicard.lasting import lasting
 from multicard.libraries import EXITS
+from multicard.meeting import meets
 from multicard.messages import Text
-from multicard.once import (
+from multicard.once import draws_in_common, neighbours, statement_of
+from multicard.plan import Finding, Kind
+from multicard.reach import (
     below,
-    draws_in_common,
     functions_of,
     guarded,
     is_wrapped,
-    lasting,
-    meets,
-    neighbours,
     only_in,
     reached,
-    statement_of,
     takes_batches,
     training_begins,
     under,
 )
-from multicard.plan import Finding, Kind
 from multicard.rules.reach_inside import PASSED_ON, always_wrapped, base_of
 from multicard.source import Module
 from multicard.tree import walk

@@ -23,26 +23,20 @@ from multicard.edits import call_with, guard, insert_after
 from multicard.effects import Effect, all_effects, calls_in, mode_of, names_of, running_nodes, writes_to
 from multicard.facts import Facts
 from multicard.interpret import Event
+from multicard.meeting import before_start, meets, no_meeting, rank_0_only
 from multicard.messages import Text
-from multicard.once import (
-    before_start,
+from multicard.once import draws_in_common, hides, neighbours, statement_of
+from multicard.plan import Finding, Kind
+from multicard.reach import (
     below,
-    draws_in_common,
     guarded,
-    hides,
     homes,
     in_batches,
     is_wrapped,
-    meets,
-    neighbours,
-    no_meeting,
     only_in,
     per_sample,
-    rank_0_only,
-    statement_of,
     tests_existence,
 )
-from multicard.plan import Finding, Kind
 from multicard.source import Module
 from multicard.tree import walk
 from multicard.values import Class, Lib

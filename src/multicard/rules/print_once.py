@@ -20,19 +20,11 @@ from collections.abc import Iterator
 from multicard.edits import insert_before, replace, wrap
 from multicard.effects import calls_in, names_of, running_nodes
 from multicard.facts import Facts
+from multicard.meeting import no_meeting, rank_0_only
 from multicard.messages import Text
-from multicard.once import (
-    guarded,
-    hides,
-    keep_to_rank_0,
-    neighbours,
-    no_meeting,
-    path_or_devnull,
-    rank_0_only,
-    statement_of,
-    under,
-)
+from multicard.once import hides, keep_to_rank_0, neighbours, path_or_devnull, statement_of
 from multicard.plan import Finding, Kind
+from multicard.reach import guarded, under
 from multicard.source import Module
 from multicard.start import start
 from multicard.tree import walk

@@ -22,20 +22,10 @@ from dataclasses import dataclass, field
 from multicard.edits import Edit, call_with, insert_after, wrap
 from multicard.effects import Effect, all_effects, calls_in, effect_of, names_of, running_nodes
 from multicard.facts import Facts
+from multicard.meeting import evaluated_by_rank_0, kept_by_rank_0, no_meeting, prepared
 from multicard.messages import Text
-from multicard.once import (
-    below,
-    callers,
-    evaluated_by_rank_0,
-    functions_of,
-    guarded,
-    kept_by_rank_0,
-    no_meeting,
-    per_sample,
-    prepared,
-    tests_existence,
-)
 from multicard.plan import Finding, Kind
+from multicard.reach import below, callers, functions_of, guarded, per_sample, tests_existence
 from multicard.source import Module
 from multicard.tree import held, walk
 

@@ -21,16 +21,10 @@ from collections.abc import Iterator
 from multicard.edits import Edit, call_with, replace, wrap
 from multicard.effects import calls_in, names_of, running_nodes
 from multicard.facts import Facts
+from multicard.meeting import evaluated_by_rank_0, kept_by_rank_0, no_meeting
 from multicard.messages import Text
-from multicard.once import (
-    evaluated_by_rank_0,
-    guarded,
-    kept_by_rank_0,
-    no_meeting,
-    per_sample,
-    training_begins,
-)
 from multicard.plan import Finding, Kind
+from multicard.reach import guarded, per_sample, training_begins
 from multicard.rules.same_names import gives_a_name
 from multicard.source import Module
 from multicard.tree import walk

@@ -18,18 +18,11 @@ from collections.abc import Iterator
 from multicard.edits import Edit, call_with, replace
 from multicard.effects import calls_in, names_of, running_nodes
 from multicard.facts import Facts
+from multicard.meeting import prepared
 from multicard.messages import Text
-from multicard.once import (
-    UNDER_A_GUARD,
-    guarded,
-    hides,
-    is_wrapped,
-    keep_to_rank_0,
-    per_sample,
-    prepared,
-    statement_of,
-)
+from multicard.once import UNDER_A_GUARD, hides, keep_to_rank_0, statement_of
 from multicard.plan import Finding, Kind
+from multicard.reach import guarded, is_wrapped, per_sample
 from multicard.source import Module
 from multicard.values import Lib, Method, Obj, contained
 

@@ -24,8 +24,9 @@ from multicard.edits import Edit, add_argument, keyword_value, wrap
 from multicard.effects import calls_in, names_of, running_nodes
 from multicard.facts import Facts
 from multicard.messages import Text
-from multicard.once import guarded, hides, keep_to_rank_0, neighbours, statement_of
+from multicard.once import hides, keep_to_rank_0, neighbours, statement_of
 from multicard.plan import Finding, Kind
+from multicard.reach import guarded
 from multicard.source import Module
 from multicard.values import Class, Lib, objects
 

@@ -29,31 +29,20 @@ from multicard.edits import Edit, Side, add_argument, call_with, insert_after, i
 from multicard.effects import Effect, all_effects, calls_in, mode_of, names_of, running_nodes, writes_to
 from multicard.facts import Facts
 from multicard.interpret import Event
-from multicard.messages import Text
-from multicard.once import (
-    UNDER_A_GUARD,
+from multicard.meeting import (
     amid_preparation,
-    below,
     follows,
-    found_by,
-    guarded,
-    hides,
-    is_wrapped,
-    keep_to_rank_0,
     kept_by_rank_0,
-    likely_same_file,
-    neighbours,
     no_meeting,
-    path_or_devnull,
-    per_sample,
     prepared,
-    surely_same_file,
-    tests_existence,
-    training_begins,
     waits,
     where_to_wait,
 )
+from multicard.messages import Text
+from multicard.once import UNDER_A_GUARD, hides, keep_to_rank_0, neighbours, path_or_devnull
+from multicard.paths import likely_same_file, surely_same_file
 from multicard.plan import Finding, Kind
+from multicard.reach import below, found_by, guarded, is_wrapped, per_sample, tests_existence, training_begins
 from multicard.rules.prepare_once import COMMANDS
 from multicard.source import Module, Span
 from multicard.tree import held, walk

@@ -1,0 +1,242 @@
+"""How code is reached: what happens under a call, who calls a function, and which rank may come there.
+
+A guard, a barrier or a broadcast is right or wrong by all the ways that lead to it, not by the lines round it.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from multicard.effects import calls_in, running_nodes
+from multicard.facts import Facts, FunctionNode
+from multicard.interpret import Event
+from multicard.plan import Finding
+from multicard.source import Module
+from multicard.tree import walk
+from multicard.values import Class, Func, Obj, Values, contained
+
+_RANK = re.compile(
+    r"\b(\w*rank|is_main_process|is_master|is_main|is_rank_?(0|zero)|main_process|get_rank|master_process)\b",
+    re.IGNORECASE,
+)
+
+_EXISTS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "lexists", "getsize"})
+
+
+def guarded(facts: Facts, module: Module, node: ast.AST) -> bool:
+    """Whether the user keeps a node to one rank already."""
+    inner = node
+    for outer in facts.ancestors(module, node):
+        match outer:
+            case ast.If(test=test, body=body) if inner in body and _RANK.search(module.text(test)):
+                return True
+            case ast.IfExp(test=test, body=body) if inner is body and _RANK.search(module.text(test)):
+                return True
+            case ast.With(items=items) if inner not in items and any(
+                "main_process_first" in module.text(item.context_expr) for item in items
+            ):
+                return True
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                return False
+            case _:
+                inner = outer
+    return False
+
+
+def under(facts: Facts) -> dict[ast.AST, list[Event]]:
+    """The events at a call and everywhere below it."""
+    found = facts.memo.get("under")
+    if found is None:
+        index: dict[ast.AST, list[Event]] = {}
+        for event in facts.run.events:
+            for node in {event.node, *event.calls}:
+                index.setdefault(node, []).append(event)
+        facts.memo["under"] = found = index
+    assert isinstance(found, dict)
+    return found
+
+
+def below(facts: Facts, *roots: ast.AST) -> Iterator[Event]:
+    """The events at some nodes, inside them, and in what they call."""
+    index = under(facts)
+    seen: set[int] = set()
+    for root in roots:
+        for node in walk(root):
+            for event in index.get(node, ()):
+                if event.order not in seen:
+                    seen.add(event.order)
+                    yield event
+
+
+def reached(facts: Facts, *roots: ast.AST) -> frozenset[FunctionNode]:
+    """The functions of the program that some nodes may call, at any distance."""
+    found: set[FunctionNode] = set()
+    waiting = list(roots)
+    while waiting:
+        for node in walk(waiting.pop()):
+            if isinstance(node, ast.Call):
+                for function in functions_of(facts, node):
+                    if function not in found:
+                        found.add(function)
+                        waiting.append(function)
+    return frozenset(found)
+
+
+def functions_of(facts: Facts, call: ast.Call) -> list[FunctionNode]:
+    """The functions of the program that a call may run, constructors included."""
+    found: list[FunctionNode] = []
+    for value in facts.values(call.func):
+        match value:
+            case Func(node=node):
+                found.append(node)
+            case Obj(cls=cls) if cls is not None:
+                wanted = ("forward",) if value.kind in {"model", "wrapped"} else ("__call__",)
+                found += _methods(cls.names, wanted)
+            case Class(names=names):
+                found += _methods(names, ("__init__",))
+            case _:
+                pass
+    return found
+
+
+def _methods(names: dict[str, Values], wanted: Sequence[str]) -> list[FunctionNode]:
+    return [value.node for name in wanted for value in names.get(name, ()) if isinstance(value, Func)]
+
+
+def callers(facts: Facts) -> dict[ast.AST, list[tuple[Module, ast.expr]]]:
+    """The calls that may run each function of the program, and where else it is named: handed on, it may run too."""
+    found = facts.memo.get("callers")
+    if found is None:
+        index: dict[ast.AST, list[tuple[Module, ast.expr]]] = {}
+        for module in facts.modules:
+            called = set()
+            for call in calls_in(facts, module):
+                called.add(call.func)
+                for function in functions_of(facts, call):
+                    index.setdefault(function, []).append((module, call))
+            for node in running_nodes(facts, module):
+                if (
+                    isinstance(node, ast.Name | ast.Attribute)
+                    and isinstance(node.ctx, ast.Load)
+                    and node not in called
+                ):
+                    name = node.id if isinstance(node, ast.Name) else node.attr
+                    for value in facts.values(node):
+                        if isinstance(value, Func) and getattr(value.node, "name", "") == name:
+                            index.setdefault(value.node, []).append((module, node))
+        facts.memo["callers"] = found = index
+    assert isinstance(found, dict)
+    return found
+
+
+def training_begins(facts: Facts) -> int:
+    """The order of the first event of training: before it all ranks must draw alike."""
+    return min((event.order for event in facts.backwards), default=len(facts.run.events))
+
+
+def in_batches(facts: Facts, event: Event) -> str:
+    """Why the ranks may come here a different number of times, or nothing."""
+    for loop in event.loops:
+        if loop.loaders and (loop.node, loop.calls) not in facts.training_frames:
+            return "it stands in a loop over batches, of which ranks may have different numbers"
+    if event.tainted and facts.trains(event):
+        return "it stands in a branch that each rank takes by its own batch"
+    return ""
+
+
+def per_sample(facts: Facts, module: Module, node: ast.AST) -> bool:
+    """Whether code belongs to a data set's access to one sample, which runs in worker processes."""
+    names = {"__getitem__", "__iter__", "__getitems__"}
+    inner: ast.AST = node
+    for outer in facts.ancestors(module, node):
+        if isinstance(outer, ast.ClassDef) and isinstance(inner, ast.FunctionDef):
+            return inner.name in names or (inner.name in _called_per_sample(outer))
+        inner = outer
+    return False
+
+
+def _called_per_sample(cls: ast.ClassDef) -> frozenset[str]:
+    """Methods that `__getitem__` calls on self."""
+    for item in cls.body:
+        if isinstance(item, ast.FunctionDef) and item.name == "__getitem__":
+            return frozenset(
+                node.func.attr
+                for node in walk(item)
+                if isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id == "self"
+            )
+    return frozenset()
+
+
+def takes_batches(facts: Facts, event: Event) -> bool:
+    """Whether an event takes batches from a loader itself, not from what was computed of some."""
+    match event.kind, event.node:
+        case "next", _:
+            return True
+        case "iterate", ast.For(iter=over):
+            return bool(contained(facts.values(over), "loader"))
+        case "iterate", ast.expr() as over:
+            return bool(contained(facts.values(over), "loader"))
+        case _:
+            return False
+
+
+def is_wrapped(subject: object) -> bool:
+    """Whether a value is a model inside DDP."""
+    return isinstance(subject, Obj) and subject.kind == "wrapped"
+
+
+def only_in(facts: Facts, module: Module, node: ast.AST, calls: Iterable[ast.AST]) -> bool:
+    """Whether a node runs only under some calls: its function, and those that call it, are reached no other way."""
+    wanted = set(calls)
+    if not wanted:
+        return False
+    return _only_in(facts, module, node, wanted, set())
+
+
+def _only_in(facts: Facts, module: Module, node: ast.AST, wanted: set[ast.AST], seen: set[ast.AST]) -> bool:
+    if any(outer in wanted for outer in (node, *facts.ancestors(module, node))):
+        return True
+    function = facts.function(module, node)
+    if function is None or function in seen:
+        return function is not None
+    ways = callers(facts).get(function, [])
+    return bool(ways) and all(_only_in(facts, place, call, wanted, seen | {function}) for place, call in ways)
+
+
+def tests_existence(facts: Facts, test: ast.expr) -> list[ast.Call]:
+    """The calls in a test that ask whether a file is there, in functions of the program too."""
+    found = []
+    for node in walk(test):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            inside = (inner for function in functions_of(facts, node) for inner in walk(function))
+            if name in _EXISTS or any(
+                isinstance(inner, ast.Call)
+                and isinstance(inner.func, ast.Attribute)
+                and inner.func.attr in _EXISTS
+                for inner in inside
+            ):
+                found.append(node)
+    return found
+
+
+def homes(facts: Facts) -> dict[ast.AST, Module]:
+    """The module of each call."""
+    found = facts.memo.get("homes")
+    if found is None:
+        found = {call: module for module in facts.modules for call in calls_in(facts, module)}
+        facts.memo["homes"] = found
+    assert isinstance(found, dict)
+    return found
+
+
+def found_by(facts: Facts, code: str, find: Callable[[Facts], Iterator[Finding]]) -> tuple[Finding, ...]:
+    """The findings of a rule, made once."""
+    found = facts.memo.get(code)
+    if found is None:
+        found = facts.memo[code] = tuple(find(facts))
+    assert isinstance(found, tuple)
+    return found

@@ -1384,9 +1384,13 @@ class Interpreter:
         tags = given.tags | {"local"} if reached or given.local else given.tags
         tags = tags - {"count", "size"}
         if model.kind == "criterion":
-            tags |= {self._reduction(model, node, args), "averaged"} - {"each"}
-            if "summed" in tags - given.tags:
-                tags -= {"averaged"}
+            match self._reduction(model, node, args):
+                case "each":
+                    pass
+                case "summed":
+                    tags = (tags - {"averaged"}) | {"summed"}
+                case mean:
+                    tags |= {mean, "averaged"}
         result = Data(reached, given.loaders, tags)
         for item in kept:
             if item.items and len(inner) == 1 and item.kind == "tuple":

@@ -542,8 +542,10 @@ def _reduced(name: str, data: Data, *, whole: bool) -> Data:
     """A sum or a mean over all elements."""
     if name == "mean":
         return Data(data.models, data.loaders, (data.tags - {"summed"}) | {"averaged"})
+    penalty = "params" in data.tags and not data.loaders
     if data.models:
-        return Data(data.models, data.loaders, data.tags | {"summed"}) if whole else data
+        summed = whole and not penalty
+        return Data(data.models, data.loaders, data.tags | {"summed"}) if summed else data
     return Data(data.models, data.loaders, data.tags | {"count"}) if data.loaders else data
 
 

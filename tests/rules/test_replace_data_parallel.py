@@ -1,0 +1,87 @@
+"""Every spelling of DataParallel is taken away, and `.module` where no wrapper stands."""
+
+import pytest
+from harness import LOOP, NET, added, migrate
+
+from multicard.rules import replace_data_parallel as rule
+from multicard.rules import wrap_model
+
+BEFORE, MODEL, AFTER = NET.partition("model = Net()\n")
+MIGRATED = {
+    "in one line with the model": ("model = nn.DataParallel(Net())", "model = Net()"),
+    "with its device ids": ("model = nn.DataParallel(Net(), device_ids=[0, 1])", "model = Net()"),
+    "moved": ("model = nn.DataParallel(Net()).cuda()", "model = Net().cuda()"),
+    "by its long name": ("model = torch.nn.parallel.DataParallel(Net())", "model = Net()"),
+    "imported by name": ("from torch.nn import DataParallel\nmodel = DataParallel(Net())", "model = Net()"),
+    "its argument named": ("model = nn.DataParallel(module=Net(), dim=0)", "model = Net()"),
+    "under another name": ("net = Net()\nmodel = nn.DataParallel(net)", "model = net"),
+    "a part of a model": (
+        "model = Net()\nmodel.features = nn.DataParallel(model.features)",
+        "",
+    ),
+}
+GONE = {
+    "where there are several cards": "if torch.cuda.device_count() > 1:\n    model = nn.DataParallel(model)\n",
+    "told about": (
+        "if torch.cuda.device_count() > 1:\n    print('cards', torch.cuda.device_count())\n"
+        "    model = nn.DataParallel(model)\n"
+    ),
+}
+INSIDE = {
+    "before the wrapper stands": (
+        "model = nn.DataParallel(Net())\nprint(model.module.n_classes)\nmodel = model.to(device)",
+        "model = Net()\nprint(model.n_classes)",
+    ),
+    "of a model that is not trained": (
+        "model = Net()\nother = nn.DataParallel(Net())\nprint(other.module.n_classes)",
+        "other = Net()\nprint(other.n_classes)",
+    ),
+}
+LEFT_ALONE = {
+    "no DataParallel": MODEL,
+    "an attribute of that name": "model = Net()\nmodel.module = 3\nprint(model.module)",
+    "a class of the script's": "class DataParallel(Net): ...\nmodel = DataParallel()",
+}
+
+
+@pytest.mark.parametrize(("part", "after"), MIGRATED.values(), ids=MIGRATED)
+def test_migrates(part: str, after: str) -> None:
+    script = f"{BEFORE}{part}\n{AFTER}{LOOP}"
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+    assert "DataParallel(" not in text
+
+
+@pytest.mark.parametrize("part", GONE.values(), ids=GONE)
+def test_a_statement_of_its_own_goes(part: str) -> None:
+    script = f"{BEFORE}{MODEL}{part}{AFTER}{LOOP}"
+    text, reasons = migrate(rule, script)
+    assert ("DataParallel(" in text, reasons) == (False, [])
+    assert text.count("\n") >= script.count("\n") - 1
+
+
+@pytest.mark.parametrize(("part", "after"), INSIDE.values(), ids=INSIDE)
+def test_module_goes_where_no_wrapper_stands(part: str, after: str) -> None:
+    script = f"{BEFORE}{part}\n{AFTER}{LOOP}"
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+def test_module_stays_where_the_wrapper_stands() -> None:
+    script = f"{BEFORE}model = nn.DataParallel(Net())\n{AFTER}{LOOP}torch.save(model.module.state_dict(), 'a.pth')\n"
+    text, _ = migrate(rule, script)
+    assert text == script.replace("nn.DataParallel(Net())", "Net()")
+
+
+def test_the_wrapper_takes_the_line_of_data_parallel() -> None:
+    script = f"{BEFORE}{MODEL}model = nn.DataParallel(model)\n{AFTER}{LOOP}"
+    assert migrate(rule, script) == (script, [])
+    text, _ = migrate(wrap_model, script)
+    assert added(script, text) == "model = DDP(model, device_ids=device_ids(model))"
+    assert "DataParallel(model)" not in text
+
+
+@pytest.mark.parametrize("part", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_leaves_alone(part: str) -> None:
+    script = f"{BEFORE}{part}\n{AFTER}{LOOP}"
+    assert migrate(rule, script) == (script, [])

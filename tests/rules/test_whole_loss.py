@@ -1,0 +1,131 @@
+"""Sums grow with the number of ranks; means over a local count become means over the count of all ranks."""
+
+import pytest
+from harness import LOOP, NET, added, migrate
+
+from multicard.rules import whole_loss as rule
+
+
+def loop(*lines: str, backward: str = "loss.backward()") -> str:
+    body = "".join(
+        f"        {line}\n" for line in (*lines, "optimizer.zero_grad()", backward, "optimizer.step()")
+    )
+    return f"for epoch in range(3):\n    for x, y in loader:\n{body}"
+
+
+SUMMED = "        (loss * dist.get_world_size()).backward()"
+SUMS = {
+    "a criterion that sums": "criterion = nn.MSELoss(reduction='sum')\n"
+    + loop("loss = criterion(model(x), y)"),
+    "the old way to ask for a sum": "criterion = nn.MSELoss(size_average=False)\n"
+    + loop("loss = criterion(model(x), y)"),
+    "a function that sums": loop("loss = nn.functional.mse_loss(model(x), y, reduction='sum')"),
+    "a sum over all elements": loop("loss = (model(x) - y).pow(2).sum()"),
+    "torch's sum": loop("loss = torch.sum((model(x) - y) ** 2)"),
+    "a sum of a VAE": loop(
+        "out = model(x)",
+        "loss = nn.functional.mse_loss(out, x, reduction='sum') - 0.5 * torch.sum(1 + out - out.exp())",
+    ),
+    "losses of samples, summed": "criterion = nn.CrossEntropyLoss(reduction='none')\n"
+    + loop("loss = criterion(model(x), y).sum()"),
+    "in a function": "def loss_of(out, y):\n    return (out - y).abs().sum()\n"
+    + loop("loss = loss_of(model(x), y)"),
+    "weighted": loop("loss = 0.1 * (model(x) - y).abs().sum()"),
+}
+MEANS = {
+    "divided by a mask": (
+        loop("each = (model(x) - y) ** 2", "mask = y != 0", "loss = (each * mask).sum() / mask.sum()"),
+        "        loss = ((each * mask).sum() / mask.sum() * scale_by_count(mask.sum()))",
+    ),
+    "divided by a count with a floor": (
+        loop("each = (model(x) - y) ** 2", "n = (y > 0).sum()", "loss = each.sum() / n.clamp(min=1)"),
+        "        loss = (each.sum() / n.clamp(min=1) * scale_by_count(n.clamp(min=1), n))",
+    ),
+    "divided by a count and a little": (
+        loop(
+            "each = (model(x) - y) ** 2", "mask = y != 0", "loss = (each * mask).sum() / (mask.sum() + 1e-8)"
+        ),
+        "        loss = ((each * mask).sum() / (mask.sum() + 1e-8) * scale_by_count(mask.sum() + 1e-8, mask.sum()))",
+    ),
+    "what is ignored does not count": (
+        "criterion = nn.CrossEntropyLoss(ignore_index=0)\n" + loop("loss = criterion(model(x), y)"),
+        "        loss = (criterion(model(x), y) * scale_by_count((y != criterion.ignore_index).sum()))",
+    ),
+    "what a function ignores does not count": (
+        loop("loss = nn.functional.cross_entropy(model(x), y, ignore_index=PAD)"),
+        (
+            "        loss = (nn.functional.cross_entropy(model(x), y, ignore_index=PAD)"
+            " * scale_by_count((y != PAD).sum()))"
+        ),
+    ),
+}
+LEFT_ALONE = {
+    "a mean": LOOP,
+    "a criterion that averages": loop("loss = criterion(model(x), y)"),
+    "a mean over all elements": loop("loss = (model(x) - y).pow(2).mean()"),
+    "a sum over features, a mean over samples": loop("loss = (model(x) - y).pow(2).sum(1).mean()"),
+    "a sum divided by the batch": loop("loss = (model(x) - y).pow(2).sum() / len(x)"),
+    "a sum divided by the size of the batch": loop("loss = (model(x) - y).pow(2).sum() / x.size(0)"),
+    "a sum divided by the shape": loop("loss = (model(x) - y).pow(2).sum() / x.shape[0]"),
+    "means added up": loop("loss = criterion(model(x), y) + 0.1 * model(x).abs().mean()"),
+    "sums that are only shown": loop(
+        "out = model(x)", "hits = (out.argmax(1) == y).sum()", "loss = criterion(out, y)"
+    ),
+    "sums in evaluation": LOOP
+    "sums in evaluation": LOOP
+    + "with torch.no_grad():\n    for x, y in val_loader:\n"
+    "        print((model(x) - y).pow(2).sum() / (y > 0).sum())\n",
+    "a mean of means over two heads": loop("loss = (criterion(model(x), y) + criterion(model(-x), y)) / 2"),
+}
+
+
+@pytest.mark.parametrize("part", SUMS.values(), ids=SUMS)
+def test_a_sum_is_that_of_all_ranks(part: str) -> None:
+    script = NET + part
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (SUMMED, [])
+
+
+@pytest.mark.parametrize(("part", "after"), MEANS.values(), ids=MEANS)
+def test_a_mean_is_over_the_count_of_all_ranks(part: str, after: str) -> None:
+    script = NET + part
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize("part", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_leaves_alone(part: str) -> None:
+    script = NET + part
+    assert migrate(rule, script) == (script, [])
+
+
+def test_says_that_a_sum_and_a_mean_are_added_up() -> None:
+    script = NET + loop("loss = criterion(model(x), y) + (model(x) - y).pow(2).sum()")
+    text, [why] = migrate(rule, script)
+    assert text == script
+    assert "adds sums over the batch to means" in why
+
+
+def test_a_penalty_of_the_weights_is_no_sum_over_the_batch() -> None:
+    script = NET + loop(
+        "loss = criterion(model(x), y) + 1e-4 * sum(p.pow(2).sum() for p in model.parameters())"
+    )
+    assert migrate(rule, script) == (script, [])
+
+
+def test_each_backward_pass_of_a_sum_grows() -> None:
+    script = NET + loop("loss = model(x).sum()") + loop("(model(x) - y).abs().sum().backward()", backward="")
+    text, _ = migrate(rule, script)
+    assert SUMMED in text
+    assert "        ((model(x) - y).abs().sum() * dist.get_world_size()).backward()\n" in text
+
+
+def test_with_a_gradient_scaler() -> None:
+    script = NET + loop("loss = model(x).sum()", backward="scaler.scale(loss).backward()").replace(
+        "for epoch", "scaler = torch.amp.GradScaler()\nfor epoch"
+    )
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (
+        "        (scaler.scale(loss) * dist.get_world_size()).backward()",
+        [],
+    )

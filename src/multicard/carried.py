@@ -329,6 +329,9 @@ class _Reader:
             (frozenset({"cat"}), "empty tensor"): How.GATHER,
             (frozenset({"set item"}), "dict"): How.GATHER,
             (frozenset({"update"}), "dict"): How.GATHER,
+            (frozenset({"update"}), "empty"): How.GATHER,
+            (frozenset({"grow item"}), "dict of lists"): How.GATHER,
+            (frozenset({"add item"}), "dict of lists"): How.GATHER,
             (frozenset({"max"}), "zero"): How.MAX,
             (frozenset({"max"}), "number"): How.MAX,
             (frozenset({"min"}), "number"): How.MIN,
@@ -557,11 +560,10 @@ class _Reader:
             case ast.Set(elts=[]):
                 return "empty"
             case ast.Dict(values=values):
-                if all(self._empty(item) == "zero" for item in values):
-                    return "dict"
-                return "other"
+                kinds = {self._empty(item) for item in values}
+                return "dict of lists" if kinds == {"empty"} else "dict" if kinds <= {"zero"} else "other"
             case ast.DictComp(value=item):
-                return "dict" if self._empty(item) == "zero" else "other"
+                return {"zero": "dict", "empty": "dict of lists"}.get(self._empty(item), "other")
             case ast.ListComp(elt=item):
                 return "list of zeros" if self._empty(item) == "zero" else "other"
             case ast.BinOp(left=ast.List(elts=[item]), op=ast.Mult()):
@@ -620,6 +622,8 @@ class _Reader:
             return "zero"
         if "collections.defaultdict" in names:
             kinds = {getattr(value, "name", "") for value in self.facts.values(args[0])} if args else set()
+            if kinds == {"builtins.list"}:
+                return "dict of lists"
             return "dict" if kinds & {"builtins.int", "builtins.float"} else "other"
         if any(isinstance(value, Obj) and value.kind == "instance" for value in self.facts.values(call)):
             return "meter"

@@ -71,9 +71,7 @@ LEFT_ALONE = {
     "sums that are only shown": loop(
         "out = model(x)", "hits = (out.argmax(1) == y).sum()", "loss = criterion(out, y)"
     ),
-    "sums in evaluation": LOOP
-    "sums in evaluation": LOOP
-    + "with torch.no_grad():\n    for x, y in val_loader:\n"
+    "sums in evaluation": LOOP + "with torch.no_grad():\n    for x, y in val_loader:\n"
     "        print((model(x) - y).pow(2).sum() / (y > 0).sum())\n",
     "a mean of means over two heads": loop("loss = (criterion(model(x), y) + criterion(model(-x), y)) / 2"),
 }

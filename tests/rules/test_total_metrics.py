@@ -1,0 +1,254 @@
+"""What a loop counts is put together over the ranks, in every form that real scripts count in."""
+
+import pytest
+from harness import LOOP, NET, added, migrate, migrate_modules
+
+from multicard.rules import total_metrics as rule
+
+
+def evaluation(start: str, body: str, after: str) -> str:
+    lines = "".join(f"        {line}\n" for line in body.splitlines())
+    head = "model.eval()\nwith torch.no_grad():\n    for x, y in val_loader:\n        out = model(x)\n"
+    return f"{start}\n{head}{lines}{after}\n"
+
+
+HITS = "hits += (out.argmax(1) == y).sum().item()\ntotal += len(y)"
+MEASURED = {
+    "numbers, as in the guide": (
+        evaluation("hits, total = 0, 0", HITS, "print(hits / total)"),
+        "    hits, total = all_reduce_sum(hits, total)",
+    ),
+    "tensors on a device": (
+        evaluation(
+            "hits = torch.tensor(0, device=device)\nloss = torch.zeros(1).to(device)",
+            "hits += (out.argmax(1) == y).sum()\nloss += criterion(out, y)",
+            "print(hits.item(), loss.item())",
+        ),
+        "    hits, loss = all_reduce_sum(hits, loss)",
+    ),
+    "a sum, spelled out": (
+        evaluation(
+            "loss = 0.0", "loss = loss + criterion(out, y).item() * x.size(0)", "print(loss / len(val_set))"
+        ),
+        "    loss = all_reduce_sum(loss)",
+    ),
+    "a dict": (
+        evaluation(
+            "seen = {'hits': 0, 'total': 0}",
+            "seen['hits'] += (out.argmax(1) == y).sum().item()\nseen['total'] += len(y)",
+            "print(seen)",
+        ),
+        "    seen = all_reduce_sum(seen)",
+    ),
+    "a default dict": (
+        "from collections import defaultdict\n"
+        + evaluation(
+            "seen = defaultdict(int)", "for c in y.tolist():\n    seen[c] += 1", "print(dict(seen))"
+        ),
+        "    seen = all_reduce_sum(seen)",
+    ),
+    "a count for each class": (
+        evaluation("per = [0] * 10", "for c in y.tolist():\n    per[c] += 1", "print(per)"),
+        "    per = all_reduce_sum(per)",
+    ),
+    "a confusion matrix": (
+        "import numpy as np\n"
+        + evaluation(
+            "matrix = np.zeros((2, 2))",
+            "for a, b in zip(y, out.argmax(1)):\n    matrix[a, b] += 1",
+            "print(matrix)",
+        ),
+        "    matrix = all_reduce_sum(matrix)",
+    ),
+    "lists that are extended": (
+        evaluation("preds = []", "preds.extend(out.argmax(1).tolist())", "print(preds)"),
+        "    preds = gather_in_order(preds)",
+    ),
+    "lists of tensors": (
+        evaluation(
+            "preds, labels = [], []", "preds.append(out)\nlabels.append(y)", "print(torch.cat(preds), labels)"
+        ),
+        "    preds, labels = gather_in_order(preds, labels)",
+    ),
+    "lists added to": (
+        evaluation("preds = []", "preds += out.tolist()", "print(preds)"),
+        "    preds = gather_in_order(preds)",
+    ),
+    "tensors grown by concatenation": (
+        evaluation("preds = torch.tensor([])", "preds = torch.cat((preds, out.cpu()))", "print(preds)"),
+        "    preds = gather_in_order(preds)",
+    ),
+    "arrays grown by concatenation": (
+        "import numpy as np\n"
+        + evaluation(
+            "preds = np.empty((0, 2))", "preds = np.concatenate([preds, out.numpy()], axis=0)", "print(preds)"
+        ),
+        "    preds = gather_in_order(preds)",
+    ),
+    "a set": (
+        evaluation("seen = set()", "seen.update(y.tolist())", "print(len(seen))"),
+        "    seen = gather_in_order(seen)",
+    ),
+    "lists in a dict": (
+        evaluation(
+            "rows = {'out': [], 'y': []}", "rows['out'].extend(out)\nrows['y'].append(y)", "print(rows)"
+        ),
+        "    rows = gather_in_order(rows)",
+    ),
+    "lists in a default dict": (
+        "from collections import defaultdict\n"
+        + evaluation(
+            "rows = defaultdict(list)", "for c, o in zip(y, out):\n    rows[c].append(o)", "print(rows)"
+        ),
+        "    rows = gather_in_order(rows)",
+    ),
+    "a counter": (
+        "from collections import Counter\n"
+        + evaluation("seen = Counter()", "seen.update(y.tolist())", "print(seen)"),
+        "    seen = gather_in_order(seen)",
+    ),
+    "the largest": (
+        evaluation("worst = 0", "worst = max(worst, criterion(out, y).item())", "print(worst)"),
+        "    worst = all_reduce_max(worst)",
+    ),
+    "the smallest": (
+        evaluation("best = 1e9", "best = min(best, criterion(out, y).item())", "print(best)"),
+        "    best = all_reduce_min(best)",
+    ),
+    "sums and lists": (
+        evaluation(
+            "total, preds = 0, []", "total += len(y)\npreds.extend(out.tolist())", "print(total, preds)"
+        ),
+        "    total = all_reduce_sum(total)\n    preds = gather_in_order(preds)",
+    ),
+    "losses of batches, averaged": (
+        evaluation(
+            "losses = []", "losses.append(criterion(out, y).item())", "print(sum(losses) / len(losses))"
+        ),
+        "    losses = gather_in_order(losses)",
+    ),
+    "batches counted": (
+        evaluation("loss, n = 0, 0", "loss += criterion(out, y).item()\nn += 1", "print(loss / n)"),
+        "    loss, n = all_reduce_sum(loss, n)",
+    ),
+    "a number thrown away after the loop stays": (
+        evaluation("hits, total = 0, 0", HITS + "\nshare = hits / total", "print(hits / total)"),
+        "    hits, total = all_reduce_sum(hits, total)",
+    ),
+}
+METER = """
+class AverageMeter:
+    def __init__(self):
+        self.reset()
+
+    def reset(self):
+        self.val = self.avg = self.sum = self.count = 0
+
+    def update(self, val, n=1):
+        self.val = val
+        self.sum += val * n
+        self.count += n
+        self.avg = self.sum / self.count
+
+
+"""
+LEFT_ALONE = {
+    "nothing is counted": evaluation("", "print(out)", ""),
+    "what is counted inside alone": evaluation("", "n = 0\nn += len(y)", ""),
+    "what nobody reads": evaluation("n = 0", "n += len(y)", ""),
+    "a loop that is not dealt out": evaluation("n = 0", "n += len(y)\nif n > 9:\n    break", "print(n)"),
+    "counts outside of any loop over data": "n = 0\nfor i in range(9):\n    n += i\nprint(n)\n",
+}
+TRAINING_TOTALS = {
+    "the mean loss of an epoch": (
+        LOOP.replace("    for x", "    running = 0.0\n    for x") + "        running += loss.item()\n"
+        "    print(running / len(loader))\n",
+        "    running = all_reduce_sum(running)",
+    ),
+    "accuracy in training": (
+        LOOP.replace("    for x", "    hits = total = 0\n    for x")
+        + "        hits += (model(x).argmax(1) == y).sum().item()\n        total += len(y)\n    print(hits / total)\n",
+        "    hits, total = all_reduce_sum(hits, total)",
+    ),
+    "losses kept": (
+        LOOP.replace("    for x", "    losses = []\n    for x")
+        + "        losses.append(loss.item())\n    print(sum(losses) / len(losses))\n",
+        "    losses = gather_in_order(losses)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("part", "after"), MEASURED.values(), ids=MEASURED)
+def test_what_evaluation_counts_is_put_together(part: str, after: str) -> None:
+    script = NET + LOOP + part
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize("part", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_leaves_alone(part: str) -> None:
+    script = NET + LOOP + part
+    assert migrate(rule, script) == (script, [])
+
+
+@pytest.mark.parametrize(("loop", "after"), TRAINING_TOTALS.values(), ids=TRAINING_TOTALS)
+def test_what_training_counts_is_put_together(loop: str, after: str) -> None:
+    script = NET + loop
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+def test_no_collective_stands_inside_the_loop() -> None:
+    script = NET + LOOP + evaluation("hits, total = 0, 0", HITS, "print(hits / total)")
+    text, _ = migrate(rule, script)
+    lines = text.splitlines()
+    [place] = [number for number, line in enumerate(lines) if "all_reduce_sum(" in line]
+    assert lines[place - 1] == "            total += len(y)".replace("            ", "        ")
+    assert lines[place + 1] == "print(hits / total)"
+
+
+def test_meters() -> None:
+    part = evaluation(
+        "losses = AverageMeter()", "losses.update(criterion(out, y).item(), x.size(0))", "print(losses.avg)"
+    )
+    script = METER + NET + LOOP + part
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (
+        (
+            "    losses.sum, losses.count = all_reduce_sum(losses.sum, losses.count)\n"
+            "    losses.avg = losses.sum / losses.count"
+        ),
+        [],
+    )
+
+
+def test_in_a_function_of_a_local_module() -> None:
+    testing = (
+        "import torch\n\n\n@torch.no_grad()\ndef accuracy(model, loader):\n    hits = total = 0\n"
+        "    for x, y in loader:\n        hits += (model(x).argmax(1) == y).sum().item()\n        total += y.size(0)\n"
+        "    return hits / total\n"
+    )
+    script = "from testing import accuracy\n" + NET + LOOP + "print(accuracy(model, val_loader))\n"
+    texts, reasons = migrate_modules(rule, {"__main__": script, "testing": testing})
+    assert added(testing, texts["testing"]) == "    hits, total = all_reduce_sum(hits, total)"
+    assert (texts["__main__"], reasons) == (script, [])
+
+
+def test_attributes_of_a_trainer() -> None:
+    script = (
+        NET
+        + LOOP
+        + "class Tester:\n    def run(self):\n        self.hits = 0\n        with torch.no_grad():\n"
+        "            for x, y in val_loader:\n                self.hits += (model(x).argmax(1) == y).sum().item()\n"
+        "        return self.hits\n\nprint(Tester().run())\n"
+    )
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("            self.hits = all_reduce_sum(self.hits)", [])
+
+
+def test_a_total_of_training_that_is_divided_by_a_count_of_this_rank_stays() -> None:
+    loop = LOOP.replace(
+        "    for x, y in loader:", "    running = 0.0\n    for i, (x, y) in enumerate(loader):"
+    )
+    script = NET + loop + "        running += loss.item()\n    print(running / (i + 1))\n"
+    assert migrate(rule, script) == (script, [])

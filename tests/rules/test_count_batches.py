@@ -1,0 +1,85 @@
+import pytest
+from harness import LOOP, NET, added, migrate
+
+from multicard.rules import count_batches as rule
+
+EVALUATION = """
+model.eval()
+total = 0.0
+with torch.no_grad():
+    for x, y in val_loader:
+        total += criterion(model(x), y).item()
+"""
+RUNNING = LOOP.replace("    for x", "    running = 0.0\n    for x") + "        running += loss.item()\n"
+MIGRATED = {
+    "a mean of batches": (
+        LOOP + EVALUATION + "print(total / len(val_loader))\n",
+        "print(total / global_batches(val_loader))",
+    ),
+    "in place": (LOOP + EVALUATION + "total /= len(val_loader)\n", "total /= global_batches(val_loader)"),
+    "as a float": (
+        LOOP + EVALUATION + "print(total / float(len(val_loader)))\n",
+        "print(total / float(global_batches(val_loader)))",
+    ),
+    "of batches and their size": (
+        LOOP + EVALUATION + "print(total / (len(val_loader) * 8))\n",
+        "print(total / (global_batches(val_loader) * 8))",
+    ),
+    "named first": (
+        LOOP + EVALUATION + "n = len(val_loader)\nprint(total / n)\n",
+        "n = global_batches(val_loader)",
+    ),
+    "at least one": (
+        LOOP + EVALUATION + "print(total / max(1, len(val_loader)))\n",
+        "print(total / max(1, global_batches(val_loader)))",
+    ),
+    "of training, whose total is over all ranks": (
+        RUNNING + "    print(running / len(loader))\n",
+        "    print(running / global_batches(loader))",
+    ),
+}
+LEFT_ALONE = {
+    "the length of the data set": LOOP + EVALUATION + "print(total / len(val_loader.dataset))\n",
+    "the length of a list": LOOP + EVALUATION + "print(total / len(names))\n",
+    "a loader that is not dealt out": LOOP
+    + EVALUATION.replace("        total", "        if total > 9:\n            break\n        total")
+    + "print(total / len(val_loader))\n",
+    "the steps of a schedule are those of a rank": (
+        "scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=3 * len(loader))" + LOOP
+    ),
+    "the steps of an epoch, named": "steps = len(loader)\nwarmup = steps // 10" + LOOP,
+    "progress within an epoch": LOOP.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
+    + "        print(epoch + i / len(loader))\n",
+    "a step number for a curve": LOOP.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
+    + "        print(epoch * len(loader) + i)\n",
+    "only shown": LOOP + EVALUATION + "print('batches', len(loader))\n",
+    "the end of a progress bar": "from tqdm import tqdm\nbar = tqdm(total=len(loader))" + LOOP,
+    "a loss scaled for accumulation": LOOP.replace("loss.backward()", "(loss / len(loader)).backward()"),
+    "the last batch": LOOP.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
+    + "        if i == len(loader) - 1:\n            print(loss)\n",
+}
+
+
+@pytest.mark.parametrize(("part", "after"), MIGRATED.values(), ids=MIGRATED)
+def test_migrates(part: str, after: str) -> None:
+    script = NET + part
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize("part", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_leaves_alone(part: str) -> None:
+    script = NET + part
+    assert migrate(rule, script) == (script, [])
+
+
+def test_in_a_function_that_is_given_both_kinds_of_loader() -> None:
+    script = (
+        NET
+        + "def run(loader, train):\n    total = 0.0\n    for x, y in loader:\n        loss = criterion(model(x), y)\n"
+        "        if train:\n            loss.backward()\n            optimizer.step()\n        total += loss.item()\n"
+        "    return total / len(loader)\n\n"
+        "for epoch in range(3):\n    run(loader, True)\n    with torch.no_grad():\n        run(val_loader, False)\n"
+    )
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("    return total / global_batches(loader)", [])

@@ -94,7 +94,8 @@ SKIPS = {
     "a batch that is not finite": (
         (
             "for epoch in range(9):\n    for x, y in loader:\n        loss = criterion(model(x), y)\n"
-            "        if not torch.isfinite(loss):\n            continue\n        loss.backward()\n        optimizer.step()\n"
+            "        if not torch.isfinite(loss):\n            continue\n        loss.backward()\n"
+            "        optimizer.step()\n"
         ),
         "        if any_rank(not torch.isfinite(loss)):",
     ),

@@ -104,7 +104,8 @@ SEVERAL = {
     "two of a GAN": (
         (
             "G, D = Net(), Net()\noG = torch.optim.Adam(G.parameters())\noD = torch.optim.Adam(D.parameters())\n"
-            "for epoch in range(3):\n    for x, y in loader:\n        oD.zero_grad()\n        D(G(x).detach()).mean().backward()\n"
+            "for epoch in range(3):\n    for x, y in loader:\n        oD.zero_grad()\n"
+            "        D(G(x).detach()).mean().backward()\n"
             "        oD.step()\n        oG.zero_grad()\n        D(G(x)).mean().backward()\n        oG.step()\n"
         ),
         "D = DDP(D, device_ids=device_ids(D))\nG = DDP(G, device_ids=device_ids(G))",
@@ -112,7 +113,8 @@ SEVERAL = {
     "a teacher is not trained": (
         (
             "teacher, student = Net(), Net()\noptimizer = torch.optim.SGD(student.parameters(), lr=0.1)\n"
-            "for epoch in range(3):\n    for x, y in loader:\n        with torch.no_grad():\n            t = teacher(x)\n"
+            "for epoch in range(3):\n    for x, y in loader:\n        with torch.no_grad():\n"
+            "            t = teacher(x)\n"
             "        loss = (student(x) - t).pow(2).mean()\n        optimizer.zero_grad()\n        loss.backward()\n"
             "        optimizer.step()\n"
         ),

@@ -109,6 +109,10 @@ MIGRATED = {
         "shutil.copytree('a', '/tmp/a')\nuse('/tmp/a')",
         "if rank == 0:\n    shutil.copytree('a', '/tmp/a')\ndist.barrier()",
     ),
+    "flushed to disk": (
+        "f = open('a', 'w')\nf.write('1')\nos.fsync(f.fileno())",
+        "f = open('a' if rank == 0 else os.devnull, 'w')\nif rank == 0:\n    os.fsync(f.fileno())",
+    ),
     "a command": ("os.system('clear')", "if rank == 0:\n    os.system('clear')"),
 }
 AFTER_TRAINING = {

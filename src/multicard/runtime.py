@@ -171,7 +171,7 @@ def setup_ddp(timeout: timedelta = timedelta(hours=2)) -> tuple[int, int, int]:
     """
     global _place  # noqa: PLW0603
     if _place is not None or _in_child():
-        return _where()
+        return _where()[:]
     place = _where()
     cards = _accelerator()
     if place.world_size > 1 and cards is not None:
@@ -185,7 +185,7 @@ def setup_ddp(timeout: timedelta = timedelta(hours=2)) -> tuple[int, int, int]:
         states = broadcast_value([_state_of(generator) for generator in generators])
         for generator, state in zip(generators, states):
             _set_state(generator, state)
-    return place
+    return place[:]
 
 
 def _take_card(kind: str, local_rank: int) -> None:
@@ -309,6 +309,10 @@ def per_card(batch_size: int) -> int:
 
 # --------------------------------------------------------------------------------------- random numbers
 
+# What keeps seeds apart: a script that seeds with 42, 43, 44, ... by epoch must not meet the seed of another rank.
+# Also in the lower 32 bits, which are all that torch's generator on the CPU makes of a seed.
+_FAR = 0x9E3779B97F4A7C15
+
 _common_seed_of: dict[int, int] = {}  # seed that vary_seed gave this rank -> the seed that all ranks have
 
 
@@ -344,8 +348,7 @@ def _vary(generator: torch.Generator) -> bool:
     if seed in _common_seed_of:
         return False
     if _where().rank > 0:
-        # Far apart: a script that seeds with 42, 43, 44, ... by epoch must not meet the seed of another rank.
-        generator.manual_seed((seed + _where().rank * 0x9E3779B97F4A7C15) % 2**64)
+        generator.manual_seed((seed + _where().rank * _FAR) % 2**64)
     _common_seed_of[generator.initial_seed()] = seed
     return True
 
@@ -694,7 +697,7 @@ class ShardedIterable(IterableDataset):  # type: ignore[type-arg]
         if self._place.world_size == 1:
             return iter(self.dataset)
         worker = get_worker_info()
-        seed = self._seed + int(self._epoch) + (0 if worker is None else worker.id * 2**32)
+        seed = self._seed + int(self._epoch) + (0 if worker is None else worker.id * _FAR)
         stream = _drawn_in_common(self.dataset, seed % 2**63, ahead=8 * self._place.world_size)
         return _dealt(stream, self._place, drop_last=True)
 
@@ -1015,7 +1018,9 @@ def scale_by_count(divisor: Any, count: Any = None) -> Any:
         return 1.0
     own, total = (_one_number(number) for number in (divisor, divisor if count is None else count))
     dist.all_reduce(total)
-    factor = torch.where(total > 0, own.to(total.device) * _where().world_size / total, torch.zeros_like(total))
+    factor = torch.where(
+        total > 0, own.to(total.device) * _where().world_size / total, torch.zeros_like(total)
+    )
     return factor.to(torch.get_default_dtype()) if isinstance(divisor, torch.Tensor) else factor.item()
 
 

@@ -9,7 +9,7 @@ import torch.nn as nn
 
 
 def make_corpus(sentences, seed):
-    """A toy language with agreement and nesting, one sentence a line."""
+    """A toy language with nesting, one sentence a line; lines in brackets are remarks."""
     rng = random.Random(seed)
     nouns = ["cat", "dog", "bird", "child", "teacher", "robot"]
     verbs = ["sees", "likes", "follows", "hears", "paints"]
@@ -26,6 +26,8 @@ def make_corpus(sentences, seed):
         line = f"{phrase(0)} {rng.choice(verbs)} {phrase(1)}"
         if rng.random() < 0.5:
             line += " " + rng.choice(places)
+        if rng.random() < 0.3:
+            line = f"[{line}]"
         lines.append(line)
     return "\n".join(lines) + "\n"
 
@@ -36,15 +38,18 @@ class Corpus:
         self.chars = sorted(set(text))
         index = {c: i for i, c in enumerate(self.chars)}
         ids = torch.tensor([index[c] for c in text])
+        # remarks are read, but their characters are not to be predicted
+        opened = (ids == index["["]).cumsum(0) > (ids == index["]"]).cumsum(0)
+        targets = ids.masked_fill(opened, -100)
         cut = int(len(ids) * 0.9)
-        self.train, self.valid = ids[:cut], ids[cut:]
-        self.newline = index["\n"]
+        self.train = torch.stack([ids[:cut], targets[:cut]])
+        self.valid = torch.stack([ids[cut:], targets[cut:]])
 
 
 def batchify(data, bsz):
-    """Lay the text out in bsz columns."""
-    nbatch = data.size(0) // bsz
-    return data[: nbatch * bsz].view(bsz, -1).t().contiguous()
+    """Lay text and targets out in bsz columns."""
+    nbatch = data.size(1) // bsz
+    return data[:, : nbatch * bsz].view(2, bsz, -1).transpose(1, 2).contiguous()
 
 
 class RNNModel(nn.Module):
@@ -82,23 +87,21 @@ class Trainer:
         self.criterion = nn.CrossEntropyLoss(ignore_index=-100)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=args.lr)
         self.scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
-            self.optimizer, factor=0.5, patience=0, threshold=0.02
+            self.optimizer, factor=0.5, patience=0, threshold=0.04
         )
         self.best = math.inf
 
     def get_batch(self, source, i):
-        seq_len = min(self.args.bptt, len(source) - 1 - i)
-        data = source[i : i + seq_len]
-        target = source[i + 1 : i + 1 + seq_len].clone()
-        # how a sentence begins cannot be known from the one before: not scored
-        target[data == self.corpus.newline] = -100
-        return data, target.view(-1)
+        seq_len = min(self.args.bptt, source.size(1) - 1 - i)
+        data = source[0, i : i + seq_len]
+        target = source[1, i + 1 : i + 1 + seq_len]
+        return data, target.reshape(-1)
 
     def train_epoch(self, epoch):
         self.model.train()
         total_loss = 0.0
         hidden = self.model.init_hidden(self.args.batch_size)
-        for batch, i in enumerate(range(0, self.train_data.size(0) - 1, self.args.bptt)):
+        for batch, i in enumerate(range(0, self.train_data.size(1) - 1, self.args.bptt)):
             data, targets = self.get_batch(self.train_data, i)
             hidden = repackage(hidden)
             self.optimizer.zero_grad()
@@ -117,8 +120,8 @@ class Trainer:
     def evaluate(self):
         self.model.eval()
         nll, count = 0.0, 0
-        hidden = self.model.init_hidden(self.val_data.size(1))
-        for i in range(0, self.val_data.size(0) - 1, self.args.bptt):
+        hidden = self.model.init_hidden(self.val_data.size(2))
+        for i in range(0, self.val_data.size(1) - 1, self.args.bptt):
             data, targets = self.get_batch(self.val_data, i)
             output, hidden = self.model(data, hidden)
             scored = (targets != -100).sum().item()
@@ -154,9 +157,9 @@ if __name__ == "__main__":
     parser.add_argument("--emsize", type=int, default=16)
     parser.add_argument("--nhid", type=int, default=48)
     parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--lr", type=float, default=6.0)
+    parser.add_argument("--lr", type=float, default=4.0)
     parser.add_argument("--clip", type=float, default=0.5)
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--log-interval", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1111)
     parser.add_argument("--save", default="model.pt")

@@ -28,7 +28,7 @@ import ast
 from collections.abc import Iterator
 
 from multicard.edits import Edit, attribute, call_with, guard
-from multicard.effects import all_effects, calls_in, mode_of, writes_to
+from multicard.effects import Effect, all_effects, calls_in, mode_of, writes_to
 from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.lasting import lasting
@@ -50,7 +50,7 @@ from multicard.reach import (
 )
 from multicard.rules.reach_inside import PASSED_ON, always_wrapped, base_of
 from multicard.source import Module
-from multicard.tree import walk
+from multicard.tree import held, walk
 from multicard.values import Const, Func, Obj, Values
 
 CODE = "MC506"
@@ -124,6 +124,12 @@ def _fit(facts: Facts, module: Module, call: ast.Call) -> bool:
     values = facts.values(call.func)
     if not functions or not all(isinstance(value, Func) for value in values):
         return False
+    if not any(
+        effect.what in {"write", "show", "open"}
+        for region in reached(facts, call)
+        for effect in _effects_in(facts, region)
+    ):
+        return False
     happens = list(below(facts, call))
     if not happens or all(event.dead for event in happens):
         return False
@@ -144,18 +150,31 @@ def _fit(facts: Facts, module: Module, call: ast.Call) -> bool:
 def _works(facts: Facts, call: ast.Call, happens: list[Event]) -> bool:
     """Whether it writes or draws, and takes its time over it: with the model, with batches, with a figure."""
     regions = reached(facts, call)
-    nodes = {node for region in regions for node in walk(region)}
-    own = [effect for effect in all_effects(facts) if effect.call in nodes]
+    own = [effect for region in regions for effect in _effects_in(facts, region)]
     writes = any(
         effect.what in {"write", "show"}
         or (effect.what == "open" and writes_to(mode_of(facts, effect)[1] or "r"))
         for effect in own
     )
+    if not writes:
+        return False
+    nodes = frozenset().union(*(held(region) for region in regions))
     busy = any(
         event.node in nodes and (event.kind in {"forward", "through_method"} or takes_batches(facts, event))
         for event in happens
     )
-    return writes and (busy or any(effect.what == "draw" for effect in own))
+    return busy or any(effect.what == "draw" for effect in own)
+
+
+def _effects_in(facts: Facts, region: ast.AST) -> list[Effect]:
+    memo = facts.memo.setdefault("effects of functions", {})
+    assert isinstance(memo, dict)
+    found = memo.get(region)
+    if found is None:
+        inside = held(region)
+        found = memo[region] = [effect for effect in all_effects(facts) if effect.call in inside]
+    assert isinstance(found, list)
+    return found
 
 
 def _forbids(facts: Facts, event: Event) -> bool:

@@ -428,21 +428,16 @@ class _Flow:
 
     def _uses(self, carrier: tuple[object, str]) -> Iterator[tuple[Module, ast.expr]]:
         owner, name = carrier
-        for module in self.facts.modules:
-            for node in running_nodes(self.facts, module):
-                match node:
-                    case ast.Name(id=found, ctx=ast.Load()) if found == name and self._sees(
-                        module, node, owner
-                    ):
-                        yield module, node
-                    case ast.Attribute(attr=found, ctx=ast.Load()) if found == name and owner == "attribute":
-                        yield module, node
-                    case ast.Subscript(slice=ast.Constant(value=found), ctx=ast.Load()) if (
-                        found == name and owner == "item"
-                    ):
-                        yield module, node
-                    case _:
-                        pass
+        for module, node in _loads(self.facts).get(name, ()):
+            match node:
+                case ast.Name():
+                    found = self._sees(module, node, owner)
+                case ast.Attribute():
+                    found = owner == "attribute"
+                case _:
+                    found = owner == "item"
+            if found:
+                yield module, node
 
     def _sees(self, module: Module, node: ast.Name, owner: object) -> bool:
         """Whether a name is that of a scope: its own function's, or the module's where no function binds it."""
@@ -459,6 +454,25 @@ class _Flow:
             node.id in {argument.arg for argument in walk(scope.args) if isinstance(argument, ast.arg)}
             for scope in scopes
         )
+
+
+def _loads(facts: Facts) -> dict[str, list[tuple[Module, ast.expr]]]:
+    """Where names, attributes and items by a constant are read, by their word."""
+    found = facts.memo.get("loads")
+    if found is None:
+        index: dict[str, list[tuple[Module, ast.expr]]] = {}
+        for module in facts.modules:
+            for node in running_nodes(facts, module):
+                match node:
+                    case ast.Name(id=word, ctx=ast.Load()) | ast.Attribute(attr=word, ctx=ast.Load()):
+                        index.setdefault(word, []).append((module, node))
+                    case ast.Subscript(slice=ast.Constant(value=str(word)), ctx=ast.Load()):
+                        index.setdefault(word, []).append((module, node))
+                    case _:
+                        pass
+        facts.memo["loads"] = found = index
+    assert isinstance(found, dict)
+    return found
 
 
 # --- loops that look for a free name ------------------------------------------------------------------------------

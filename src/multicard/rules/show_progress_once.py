@@ -26,7 +26,7 @@ from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.once import hides, keep_to_rank_0, neighbours, statement_of
 from multicard.plan import Finding, Kind
-from multicard.reach import guarded
+from multicard.reach import found_by, guarded
 from multicard.source import Module
 from multicard.values import Class, Lib, objects
 
@@ -46,6 +46,10 @@ _WRITES = frozenset({"tqdm.tqdm.write", "tqdm.write"})
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding a bar; text written above bars goes under a guard."""
+    yield from found_by(facts, CODE, _find)
+
+
+def _find(facts: Facts) -> Iterator[Finding]:
     for module in facts.modules:
         written: list[ast.stmt] = []
         for call in calls_in(facts, module):

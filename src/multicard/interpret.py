@@ -695,7 +695,9 @@ class Interpreter:
                 if value.kind == "model":
                     self._adopt(value, values)
                     if not any(inside is value for inside in self.inside):
-                        self.record("setattr", attr, target, value)
+                        self.record("setattr", attr, target, value, {"value": values})
+                    if is_part(values) and not self.constructing(value):
+                        self.record("grow", attr, target, value)
             case Class():
                 value.names[attr] = join(value.names.get(attr, NOTHING), values)
             case Mod():
@@ -705,6 +707,15 @@ class Interpreter:
                     self.record("freeze", "", target, model, {"value": values})
             case _:
                 pass
+
+    def constructing(self, obj: Obj) -> bool:
+        """Whether the object's `__init__` is running."""
+        return any(
+            frame.self_value is obj
+            and isinstance(frame.node, ast.FunctionDef)
+            and frame.node.name == "__init__"
+            for frame in self.stack
+        )
 
     def _adopt(self, owner: Obj, values: Values) -> None:
         for value in values:
@@ -1595,6 +1606,16 @@ class Interpreter:
         for value in values:
             if isinstance(value, Func):
                 self.apply(value, None, [], {}, starred=True)
+
+
+def is_part(values: Values) -> bool:
+    """Whether values hold a module or a parameter that the script has made."""
+    return any(
+        isinstance(value, Obj)
+        and value.call is not None
+        and (value.kind == "model" or value.name.endswith("nn.Parameter"))
+        for value in values
+    )
 
 
 def mean_at(node: ast.AST) -> str:

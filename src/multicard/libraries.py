@@ -1243,6 +1243,8 @@ def _model_method(
         through = owner if owner.kind == "wrapped" else None
         return run.forward(model, place if isinstance(place, ast.Call) else None, args, kwargs, through)
     if name in {"append", "extend", "insert", "add_module", "update", "register_module"}:
+        if not run.constructing(model.root) and not run.constructing(model):
+            run.record("grow", name, place, model)
         for values in [*args, *kwargs.values()]:
             for inner in contained(values, "model"):
                 model.rest = join(model.rest, one(inner))

@@ -54,7 +54,8 @@ def infer(program: Program, options: Options = Options()) -> Facts:
         place = facts.site(distributed.module, distributed.node)
         raise NothingToDoError(
             Text(
-                f"{place}: already distributed (`{distributed.name}`); `multicard verify` compares it with its original",
+                f"{place}: already distributed (`{distributed.name}`);"
+                " `multicard verify` compares it with its original",
                 f"{place}：脚本已经是分布式的（`{distributed.name}`）；可以用 `multicard verify` 与单卡脚本对比",
             )
         )

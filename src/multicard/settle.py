@@ -196,11 +196,11 @@ def _written(
         bad = next((module for module in facts.modules if not _parses(texts[module])), None)
         if bad is None:
             return resolved, texts, helpers
-        culprit = _culprit(facts, findings, broken, bad)
+        culprit = _culprit(findings, broken, bad)
         broken.add(culprit)
 
 
-def _culprit(facts: Facts, findings: list[Finding], broken: set[int], module: Module) -> int:
+def _culprit(findings: list[Finding], broken: set[int], module: Module) -> int:
     """The first finding whose edits, with those before it, break the module."""
     edits: list[Edit] = []
     last = -1
@@ -317,7 +317,7 @@ def import_place(module: Module, lines: list[str], before: ast.stmt | None) -> t
 
 
 def _may_stand_between(statement: ast.stmt) -> bool:
-    """Statements among imports that change nothing: docstrings, `warnings`, `matplotlib.use`, `sys.path`, `os.environ`."""
+    """Whether a statement among imports changes nothing: docstrings, `warnings`, `sys.path`, `os.environ`."""
     match statement:
         case ast.Expr(value=ast.Constant()):
             return True

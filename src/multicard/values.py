@@ -6,7 +6,7 @@ returns hold sets of values; what cannot be followed is `Unknown`, with the reas
 
 import ast
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 from multicard.source import Module, Site
 
@@ -161,7 +161,7 @@ class Unknown:
     reason: str
 
 
-Value = Union[Const, Data, Obj, Func, Class, Lib, Mod, Method, Unknown]
+Value = Const | Data | Obj | Func | Class | Lib | Mod | Method | Unknown
 Values = frozenset[Value]
 
 NOTHING: Values = frozenset()

@@ -177,12 +177,25 @@ def _unfit(facts: Facts, group: Group) -> str:
             return "`autograd.grad` goes through it, which a wrapper does not see"
     if not any(bare_of(e) in members and facts.trains(e) for e in facts.events("forward", dead=False)):
         return "its forward pass in training was not seen"
+    if grown(facts, members, group.first):
+        return "it is given new parts after training has begun"
     if _several_backwards(facts, members):
         return "one forward pass is followed by several backward passes, of which a wrapper sees one"
     toggled = _toggles(facts, group)
     if toggled:
         return "its parameters are frozen and thawed between steps"
     return ""
+
+
+def grown(facts: Facts, members: set[Obj], since: int) -> list[Event]:
+    """Where a model gets new parts outside of its construction, from a moment on."""
+    return [
+        event
+        for event in facts.events("grow", dead=False)
+        if event.order > since
+        and isinstance(event.subject, Obj)
+        and (event.subject in members or event.subject.root in members)
+    ]
 
 
 def _several_backwards(facts: Facts, members: set[Obj]) -> bool:
@@ -267,7 +280,7 @@ def _places(facts: Facts, group: Group) -> Iterator[Wrap]:
 
 
 def _levels(facts: Facts, group: Group, module: Module, statement: ast.stmt) -> Iterator[ast.stmt]:
-    """A statement and the branches round it in which nothing trains yet, up to the function or loop that it stands in."""
+    """A statement and the branches round it in which nothing trains yet, up to the function or loop."""
     yield statement
     for parent in facts.ancestors(module, statement):
         if not isinstance(parent, ast.If | ast.Try | ast.With) or _begun_in(facts, group, parent):
@@ -410,4 +423,4 @@ def _sets_up(event: Event, members: set[Obj], thawed: list[int]) -> bool:
         return event.name in SETUP
     if event.kind == "freeze":
         return not any(order > event.order for order in thawed)
-    return event.kind in {"compile", "data_parallel", "setattr"}
+    return event.kind in {"compile", "data_parallel", "setattr", "grow"}

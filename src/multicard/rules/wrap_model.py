@@ -28,7 +28,7 @@ from multicard.plan import Finding, Kind
 from multicard.source import Module
 from multicard.tree import walk
 from multicard.values import Const, Obj, data_of
-from multicard.wraps import identity, wrapper_options
+from multicard.wraps import grown, identity, wrapper_options
 
 CODE = "MC301"
 TITLE = Text("Wrap the model in DDP", "模型用 DDP 包装")
@@ -43,6 +43,12 @@ _OPTIONS = {
         ";一次反向传播前有多次前向传播,期间不能覆盖缓冲区",
     ),
 }
+
+
+_GROWN = Text(
+    "the new part must begin alike on all ranks",
+    "新增部分的初始参数在各进程上必须一致",
+)
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -117,6 +123,15 @@ def _averaged(
             why,
             (insert_after(module, home.statement, f"«broadcast_model»({name})"),),
         )
+    for event in grown(facts, own, 0):
+        base = _base(event.node)
+        if base is None or (event.node, "grown") in done:
+            continue
+        done.add((event.node, "grown"))
+        line = f"«broadcast_model»({event.module.text(base)})"
+        statement = facts.statement(event.module, event.node)
+        edits = (insert_after(event.module, statement, line),)
+        yield Finding(CODE, facts.site(event.module, event.node), _GROWN, edits)
     for event in facts.backwards:
         if not own & set(getattr(event.subject, "models", ())):
             continue
@@ -144,6 +159,15 @@ def _averaged(
         yield Finding(
             CODE, facts.site(event.module, event.node), why, (insert_after(event.module, statement, line),)
         )
+
+
+def _base(node: ast.AST) -> ast.expr | None:
+    """The model that gets a new part: `self` in `self.fc = ...`, `self.heads` in `self.heads.append(...)`."""
+    match node:
+        case ast.Attribute(value=base) | ast.Call(func=ast.Attribute(value=base)):
+            return base
+        case _:
+            return None
 
 
 def _holder(facts: Facts, event: Event, own: set[Obj]) -> str | None:

@@ -19,6 +19,7 @@ from multicard.plan import Finding, Kind
 from multicard.reach import below, is_wrapped, reached, takes_batches, training_begins
 from multicard.source import Module
 from multicard.tree import held, walk
+from multicard.values import Method, Obj
 
 _NO_DRAW = frozenset({
     "numpy.random.RandomState", "numpy.random.default_rng", "numpy.random.Generator", "numpy.random.seed",
@@ -37,6 +38,8 @@ def hides(facts: Facts, statement: ast.stmt) -> str:
                 return "it binds a name or gives control away"
             case ast.Call(func=ast.Attribute(attr=attr)) if attr in MUTATORS and mutates(facts, node):
                 return f"`{attr}` in it changes an object that lives on"
+            case ast.Call() if is_metric(facts, node):
+                return "torchmetrics puts its sums of all ranks together in it"
             case ast.Call() if "builtins.input" in names_of(facts, node):
                 return "it waits for an answer that all ranks need"
             case _:
@@ -54,6 +57,13 @@ def hides(facts: Facts, statement: ast.stmt) -> str:
         if draws_in_common(facts, event):
             return "it draws random numbers while all ranks must draw alike"
     return ""
+
+
+def is_metric(facts: Facts, call: ast.Call) -> bool:
+    """Whether a metric of torchmetrics is called or asked, which it answers from all ranks."""
+    values = facts.values(call.func)
+    owners = [value.owner if isinstance(value, Method) else value for value in values]
+    return any(isinstance(owner, Obj) and owner.kind == "metric" for owner in owners)
 
 
 def draws_in_common(facts: Facts, event: Event) -> bool:

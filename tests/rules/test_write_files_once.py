@@ -180,6 +180,10 @@ REFUSED = {
         "worker processes",
     ),
     "random numbers before the ranks part": ("np.save('a', np.random.rand(3))", "draws random numbers"),
+    "a metric that ranks compute together": (
+        "from torchmetrics import Accuracy\nacc = Accuracy()\nwandb.log({'acc': acc.compute()})",
+        "torchmetrics",
+    ),
     "a list is emptied": ("rows = [1]\nnp.save('a', rows.pop())", "changes an object"),
     "a name is bound": ("np.save('a', (x := f()))", "binds a name"),
     "a folder that must be new, here and there": (

@@ -35,7 +35,7 @@ from multicard.lasting import lasting
 from multicard.libraries import EXITS
 from multicard.meeting import meets
 from multicard.messages import Text
-from multicard.once import draws_in_common, neighbours, statement_of
+from multicard.once import draws_in_common, is_metric, neighbours, statement_of
 from multicard.plan import Finding, Kind
 from multicard.reach import (
     below,
@@ -179,7 +179,7 @@ def _effects_in(facts: Facts, region: ast.AST) -> list[Effect]:
 
 def _forbids(facts: Facts, event: Event) -> bool:
     """Whether an event is one that every rank must take part in, or that changes what they share."""
-    if event.kind in _TRAINS:
+    if event.kind in _TRAINS or (isinstance(event.node, ast.Call) and is_metric(facts, event.node)):
         return True
     if event.kind == "optimizer" and event.name not in {"state_dict", "zero_grad"}:
         return True

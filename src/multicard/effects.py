@@ -214,6 +214,8 @@ def effect_of(facts: Facts, module: Module, call: ast.Call) -> Effect | None:
     if any(name.startswith("local:") for name in names):
         return None
     found = _effect(facts, module, call, names)
+    if found is not None and found.what != "read" and not placed(facts, module, call):
+        return None
     return None if found is not None and found.path is not None and _in_memory(facts, found.path) else found
 
 
@@ -335,6 +337,16 @@ def all_effects(facts: Facts) -> tuple[Effect, ...]:
         facts.memo["effects"] = found
     assert isinstance(found, tuple)
     return found
+
+
+def placed(facts: Facts, module: Module, node: ast.expr) -> bool:
+    """Whether a node stands where the tree says: inside f-strings older Pythons count wrong."""
+    if not any(isinstance(outer, ast.JoinedStr) for outer in facts.ancestors(module, node)):
+        return True
+    try:
+        return ast.dump(ast.parse(f"({module.text(node)})", mode="eval").body) == ast.dump(node)
+    except (SyntaxError, ValueError):
+        return False
 
 
 def calls_in(facts: Facts, module: Module) -> tuple[ast.Call, ...]:

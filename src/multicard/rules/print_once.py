@@ -18,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from multicard.edits import insert_before, replace, wrap
-from multicard.effects import calls_in, names_of, running_nodes
+from multicard.effects import calls_in, names_of, placed, running_nodes
 from multicard.facts import Facts
 from multicard.meeting import no_meeting, rank_0_only
 from multicard.messages import Text
@@ -88,7 +88,12 @@ def _print_names(facts: Facts, module: Module) -> Iterator[ast.expr]:
                 own = False
             case _:
                 continue
-        if not own and not guarded(facts, module, node) and not _for_all_ranks(facts, module, node):
+        if (
+            not own
+            and placed(facts, module, node)
+            and not guarded(facts, module, node)
+            and not _for_all_ranks(facts, module, node)
+        ):
             yield node
 
 
@@ -152,6 +157,8 @@ def _statements(facts: Facts, module: Module) -> Iterator[Finding]:
 def _questions(facts: Facts, module: Module) -> Iterator[Finding]:
     for call in calls_in(facts, module):
         if "builtins.input" not in names_of(facts, call) or guarded(facts, module, call):
+            continue
+        if not placed(facts, module, call):
             continue
         site = facts.site(module, call)
         events = [event for event in under(facts).get(call, ()) if not event.dead]

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from multicard.edits import Edit, call_with, insert_after, wrap
-from multicard.effects import Effect, all_effects, calls_in, effect_of, names_of, running_nodes
+from multicard.effects import Effect, all_effects, calls_in, effect_of, names_of, placed, running_nodes
 from multicard.facts import Facts
 from multicard.meeting import evaluated_by_rank_0, kept_by_rank_0, no_meeting, prepared
 from multicard.messages import Text
@@ -252,15 +252,7 @@ def _whole(facts: Facts, module: Module, call: ast.Call, *, counted: bool) -> as
             case ast.BinOp(op=ast.Add(), right=ast.Constant(value=int())) if counted:
                 node = parent
             case _:
-                return node if _text_is_its_own(module, node) else None
-
-
-def _text_is_its_own(module: Module, node: ast.expr) -> bool:
-    """Whether the bytes of an expression are where the tree says."""
-    try:
-        return ast.dump(ast.parse(f"({module.text(node)})", mode="eval").body) == ast.dump(node)
-    except SyntaxError:
-        return False
+                return node if placed(facts, module, node) else None
 
 
 def _is_duration(facts: Facts, module: Module, call: ast.Call) -> bool:

@@ -19,7 +19,7 @@ import ast
 from collections.abc import Iterator
 
 from multicard.edits import Edit, call_with, replace, wrap
-from multicard.effects import calls_in, names_of, running_nodes
+from multicard.effects import calls_in, names_of, placed, running_nodes
 from multicard.facts import Facts
 from multicard.meeting import evaluated_by_rank_0, kept_by_rank_0, no_meeting
 from multicard.messages import Text
@@ -79,6 +79,8 @@ def _listing(facts: Facts, module: Module, call: ast.Call) -> Iterator[Finding]:
     lazy = bool(names & _LAZY) or any(
         name.endswith((".iterdir", ".glob", ".rglob")) for name in names - _LISTED
     )
+    if not placed(facts, module, call):
+        return
     if not names & _LISTED and not lazy:
         if "os.scandir" in names and _gives_order(facts, module, call) and not _settled(facts, module, call):
             advice = Text("sort it: `sorted(os.scandir(path), key=lambda entry: entry.name)`", "请按名称排序")

@@ -1,15 +1,51 @@
 """What the scripts print and write: the same numbers and files, each by one rank."""
 
+import ast
+import re
+from dataclasses import replace
+
 from multicard.messages import Text
 from multicard.verify import printed
 from multicard.verify.evidence import Event, Pair
 from multicard.verify.verdict import Check, check
 
+LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 TITLE_PRINTED = Text("printed numbers", "打印的数值")
 
 
 def compared_lines(pair: Pair) -> printed.Comparison:
-    return printed.compare(pair.original.lines, pair.ranks[0].lines)
+    """Lines of one shape compared; what rank 0 shows of its own share while it trains is left out."""
+    found = printed.compare(pair.original.lines, pair.ranks[0].lines)
+    own = shown_in_training(pair)
+    return replace(found, differences=tuple(d for d in found.differences if d.shape not in own))
+
+
+def share_lines(pair: Pair) -> list[printed.Difference]:
+    """Lines with other numbers that rank 0 prints inside a training loop: the loss of its own batch, say."""
+    own = shown_in_training(pair)
+    found = printed.compare(pair.original.lines, pair.ranks[0].lines)
+    return [difference for difference in found.differences if difference.shape in own]
+
+
+def shown_in_training(pair: Pair) -> frozenset[str]:
+    """Shapes of lines that rank 0 prints between two training batches, and not after an evaluation there."""
+    shapes: set[str] = set()
+    training = {tuple(event["key"]) for event in pair.ranks[0].of("trains")}
+    open_passes: set[tuple[object, ...]] = set()
+    evaluated = False
+    for event in pair.ranks[0].events:
+        kind = event["kind"]
+        key = tuple(event["key"]) if "key" in event else ()
+        if kind == "pass" and key in training:
+            open_passes.add(key)
+        elif kind == "passed":
+            open_passes.discard(key)
+            evaluated |= key not in training
+        elif kind == "batch" and key in training:
+            evaluated = False
+        elif kind == "print" and open_passes and not evaluated:
+            shapes.add(printed.read(event["text"]).shape)
+    return frozenset(shapes)
 
 
 def check_printed(pair: Pair) -> Check:
@@ -22,6 +58,16 @@ def check_printed(pair: Pair) -> Check:
             "failed",
             f"{d.own!r}, {d.other!r} in the migrated run; {len(found.differences)} numbers differ",
             f"{d.own!r}，迁移后 {d.other!r}；共 {len(found.differences)} 个数值不同",
+        )
+    shares = share_lines(pair)
+    if shares:
+        return check(
+            "printed",
+            TITLE_PRINTED,
+            "told",
+            f"{found.numbers - len(shares)} numbers agree; inside the training loop rank 0 shows its own share:"
+            f" {shares[0].other!r}",
+            f"{found.numbers - len(shares)} 个数值一致；训练循环内 rank0 显示的是自己那一份：{shares[0].other!r}",
         )
     if not found.numbers:
         return check(
@@ -96,7 +142,22 @@ TITLE_FILES = Text("files", "文件")
 
 
 def bad_files(pair: Pair) -> list[Event]:
-    return [e for e in pair.original.of("file") if e["how"] == "missing" or e["count"]]
+    own = shown_in_training(pair)
+    return [
+        event
+        for event in pair.original.of("file")
+        if event["how"] == "missing" or (event["count"] and not _only_shares(event, own))
+    ]
+
+
+def _only_shares(event: Event, own: frozenset[str]) -> bool:
+    """Whether a log differs only in lines that rank 0 also prints of its own share, perhaps behind a time stamp."""
+    told = [str(difference) for difference in event.get("differences", ())]
+    if event["how"] != "text" or not own or event["count"] > len(told):
+        return False
+    lines = [match for difference in told if (match := LITERAL.match(difference))]
+    shapes = [printed.read(str(ast.literal_eval(match[0]))).shape for match in lines]
+    return len(shapes) == len(told) and all(any(shape.endswith(one) for one in own) for shape in shapes)
 
 
 def check_files(pair: Pair) -> Check:

@@ -5,6 +5,7 @@ before it happens. That is also the moment at which a link to the user's data ha
 """
 
 import builtins
+import logging
 import os
 import re
 import sys
@@ -123,6 +124,23 @@ def _print(original: Function) -> Function:
     return shown
 
 
+def _emit(original: Function) -> Function:
+    """What a logger shows is printed too; it does not go through `print`."""
+
+    def emit(handler: Any, entry: Any) -> Any:
+        outcome = original(handler, entry)
+        watch = WATCH[0]
+        if recording.record().mine and len(watch.shapes) < SHAPES:
+            for line in handler.format(entry).splitlines():
+                shape = NUMBER.sub("#", line.strip())
+                if shape and shape not in watch.shapes:
+                    watch.shapes.add(shape)
+                    recording.record().write("print", text=line, site=recording.site())
+        return outcome
+
+    return emit
+
+
 def _save(original: Function) -> Function:
     def save(thing: Any, f: Any, *args: Any, **keywords: Any) -> Any:
         if isinstance(f, (str, os.PathLike)):
@@ -164,6 +182,7 @@ def error_text(error: BaseException) -> str:
 def install(plan: Plan) -> None:
     WATCH[:] = [Watch(plan)]
     replace(builtins, "print", _print)
+    replace(logging.StreamHandler, "emit", _emit)
     replace(torch, "save", _save)
     replace(torch.serialization, "save", lambda _: torch.save)
     replace(torch, "load", _load)

@@ -192,26 +192,40 @@ def join(first: Values, second: Values) -> Values:
 
 def merge(data: list[Data]) -> Data:
     """One value that depends on all that these depend on."""
+    if len(data) == 1:
+        return data[0]
     return Data(
-        frozenset().union(*(item.models for item in data)),
-        frozenset().union(*(item.loaders for item in data)),
-        frozenset().union(*(item.tags for item in data)),
+        frozenset().union(*[item.models for item in data]),
+        frozenset().union(*[item.loaders for item in data]),
+        frozenset().union(*[item.tags for item in data]),
     )
 
 
-def data_of(values: Values, depth: int = 0) -> Data:
-    """What a set of values depends on, containers looked into."""
-    found = []
-    for value in values:
-        if isinstance(value, Data):
-            found.append(value)
-        elif isinstance(value, Obj):
-            if value.kind in {"list", "tuple", "dict", "set", "iter", "instance", "lib"} and depth < 4:
-                inner = [*(value.items or ()), value.rest, *value.attrs.values()]
-                found += [data_of(item, depth + 1) for item in inner if item]
-            elif value.kind == "model":
-                found.append(Data(models=frozenset({value})))
-    return merge(found) if found else PLAIN
+_LOOKED_INTO = frozenset({"list", "tuple", "dict", "set", "iter", "instance", "lib"})
+
+
+def data_of(values: Values) -> Data:
+    """What a set of values depends on, containers looked into, each once and four deep."""
+    found: dict[Data, None] = {}
+    seen: set[Obj] = set()
+    waiting = [values]
+    for _ in range(5):
+        inner: list[Values] = []
+        for value in [value for part in waiting for value in part]:
+            if isinstance(value, Data):
+                found[value] = None
+            elif isinstance(value, Obj):
+                if value.kind == "model":
+                    found[Data(models=frozenset({value}))] = None
+                elif value.kind in _LOOKED_INTO and value not in seen:
+                    seen.add(value)
+                    inner += [
+                        item for item in (*(value.items or ()), value.rest, *value.attrs.values()) if item
+                    ]
+        waiting = inner
+        if not waiting:
+            break
+    return merge(list(found)) if found else PLAIN
 
 
 def in_source(obj: Obj) -> tuple[str, int, int, tuple[int, ...]]:
@@ -228,14 +242,18 @@ def objects(values: Values, kind: str) -> list[Obj]:
     return sorted(found, key=in_source)
 
 
-def contained(values: Values, kind: str, depth: int = 0) -> list[Obj]:
-    """The objects of a kind among values and inside their containers."""
-    found: list[Obj] = []
-    for value in values:
-        if isinstance(value, Obj):
+def contained(values: Values, kind: str) -> list[Obj]:
+    """The objects of a kind among values and inside their containers, four deep."""
+    found: dict[Obj, None] = {}
+    seen: set[Obj] = set()
+    waiting = [values]
+    for _ in range(5):
+        inner: list[Values] = []
+        for value in [value for part in waiting for value in part if isinstance(value, Obj)]:
             if value.kind == kind:
-                found.append(value)
-            elif value.kind in {"list", "tuple", "dict", "set", "iter"} and depth < 4:
-                for item in [*(value.items or ()), value.rest, *value.attrs.values()]:
-                    found += [obj for obj in contained(item, kind, depth + 1) if obj not in found]
-    return found
+                found[value] = None
+            elif value.kind in {"list", "tuple", "dict", "set", "iter"} and value not in seen:
+                seen.add(value)
+                inner += [item for item in (*(value.items or ()), value.rest, *value.attrs.values()) if item]
+        waiting = inner
+    return list(found)

@@ -125,7 +125,7 @@ def _fit(facts: Facts, module: Module, call: ast.Call) -> bool:
     if not functions or not all(isinstance(value, Func) for value in values):
         return False
     if not any(
-        effect.what in {"write", "show", "open"}
+        effect.what in {"write", "save", "show", "open"}
         for region in reached(facts, call)
         for effect in _effects_in(facts, region)
     ):
@@ -148,11 +148,11 @@ def _fit(facts: Facts, module: Module, call: ast.Call) -> bool:
 
 
 def _works(facts: Facts, call: ast.Call, happens: list[Event]) -> bool:
-    """Whether it writes or draws, and takes its time over it: with the model, with batches, with a figure."""
+    """Whether it writes or shows, and the others had better stay away: it calls the model, draws, or deletes."""
     regions = reached(facts, call)
     own = [effect for region in regions for effect in _effects_in(facts, region)]
     writes = any(
-        effect.what in {"write", "show"}
+        effect.what in {"write", "save", "show"}
         or (effect.what == "open" and writes_to(mode_of(facts, effect)[1] or "r"))
         for effect in own
     )
@@ -163,7 +163,7 @@ def _works(facts: Facts, call: ast.Call, happens: list[Event]) -> bool:
         event.node in nodes and (event.kind in {"forward", "through_method"} or takes_batches(facts, event))
         for event in happens
     )
-    return busy or any(effect.what == "draw" for effect in own)
+    return busy or any(effect.what in {"draw", "delete"} for effect in own)
 
 
 def _effects_in(facts: Facts, region: ast.AST) -> list[Effect]:

@@ -202,7 +202,7 @@ def _loggers(facts: Facts) -> Iterator[Finding]:
     if first is None:
         return
     place = start(facts)
-    line = "«logging».disable(«logging».NOTSET if «rank 0» else «logging».INFO)"
+    line = "«logging».disable(«logging».NOTSET if «rank 0» else «logging».WARNING)"
     yield Finding(
         CODE,
         facts.site(place.module, place.before),

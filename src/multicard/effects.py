@@ -56,7 +56,6 @@ _PATH_OF: dict[What, dict[str, int]] = {
         "os.rename": 1,
         "os.replace": 1,
         "os.symlink": 1,
-        "os.fsync": 0,
         "os.link": 1,
         "urllib.request.urlretrieve": 1,
         "wget.download": 1,

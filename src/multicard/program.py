@@ -11,6 +11,7 @@ from pathlib import Path
 
 from multicard.errors import SourceError
 from multicard.source import Module, read
+from multicard.tree import walk
 
 RUNTIME = "ddp_runtime"
 """The helpers beside a migrated script: a library, as `multicard.runtime` is."""
@@ -78,7 +79,7 @@ class _Reader:
 
 def _imports(module: Module) -> Iterator[str]:
     """Dotted names that a module may import, also `from package import module`."""
-    for node in ast.walk(module.tree):
+    for node in walk(module.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -97,9 +98,7 @@ def _imports(module: Module) -> Iterator[str]:
 def _named_by(module: Module, node: ast.expr) -> Iterator[str]:
     """The modules that the argument of `import_module` may name: those in the package that its literal part names."""
     words = [
-        part.value
-        for part in ast.walk(node)
-        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        part.value for part in walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)
     ]
     if isinstance(node, ast.Constant):
         yield from words
@@ -127,7 +126,7 @@ def absolute(module: Module, node: ast.ImportFrom) -> str:
 
 def _appended_roots(module: Module) -> Iterator[Path]:
     """Folders that `sys.path.append(...)` and `.insert(0, ...)` name literally."""
-    for node in ast.walk(module.tree):
+    for node in walk(module.tree):
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
@@ -136,7 +135,7 @@ def _appended_roots(module: Module) -> Iterator[Path]:
             and node.func.value.attr == "path"
             and node.args
         ):
-            for part in ast.walk(node.args[-1]):
+            for part in walk(node.args[-1]):
                 if isinstance(part, ast.Constant) and isinstance(part.value, str):
                     for base in (module.path.parent, module.path.parent.parent, Path.cwd()):
                         folder = (base / part.value).resolve()
@@ -144,7 +143,7 @@ def _appended_roots(module: Module) -> Iterator[Path]:
                             yield folder
             levels = sum(
                 isinstance(part, ast.Attribute) and part.attr in {"dirname", "parent"}
-                for part in ast.walk(node.args[-1])
+                for part in walk(node.args[-1])
             )
             folder = module.path.resolve()
             for _ in range(levels):

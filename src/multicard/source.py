@@ -18,6 +18,7 @@ from pathlib import Path
 
 from multicard.errors import SourceError
 from multicard.messages import Text
+from multicard.tree import walk
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
@@ -123,7 +124,7 @@ class Module:
         """Generators that share their parentheses with the call: `sum(x for x in y)`."""
         return frozenset(
             call.args[0]
-            for call in ast.walk(self.tree)
+            for call in walk(self.tree)
             if isinstance(call, ast.Call)
             and [type(argument) for argument in call.args] == [ast.GeneratorExp]
             and self.span(call.args[0]).end == self.span(call).end

@@ -5,9 +5,9 @@ alone would take most of the time of a migration.
 """
 
 import ast
-from collections.abc import Iterator
 
 _WALKED: dict[ast.AST, tuple[ast.AST, ...]] = {}
+_CHILDREN: dict[ast.AST, tuple[ast.AST, ...]] = {}
 _HELD: dict[ast.AST, frozenset[ast.AST]] = {}
 
 
@@ -32,13 +32,17 @@ def held(node: ast.AST) -> frozenset[ast.AST]:
     return found
 
 
-def children(node: ast.AST) -> Iterator[ast.AST]:
-    """The direct children of a node."""
-    for name in node._fields:
-        value = getattr(node, name, None)
-        if isinstance(value, ast.AST):
-            yield value
-        elif isinstance(value, list):
-            for item in value:
-                if isinstance(item, ast.AST):
-                    yield item
+def children(node: ast.AST) -> tuple[ast.AST, ...]:
+    """The direct children of a node; remembered."""
+    found = _CHILDREN.get(node)
+    if found is None:
+        items: list[ast.AST] = []
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                items += [item for item in value if isinstance(item, ast.AST)]
+            elif isinstance(value, ast.AST):
+                items.append(value)
+        found = tuple(items)
+        _CHILDREN[node] = found
+    return found

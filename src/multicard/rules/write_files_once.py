@@ -45,7 +45,7 @@ from multicard.plan import Finding, Kind
 from multicard.reach import below, found_by, guarded, is_wrapped, per_sample, tests_existence, training_begins
 from multicard.rules.prepare_once import COMMANDS
 from multicard.source import Module, Span
-from multicard.tree import held, walk
+from multicard.tree import children, held, walk
 from multicard.values import Const, Lib, Obj
 
 CODE = "MC505"
@@ -590,7 +590,7 @@ def _steers(statement: ast.If) -> bool:
 
 def _outside_handlers(node: ast.AST) -> Iterator[ast.AST]:
     yield node
-    for child in ast.iter_child_nodes(node):
+    for child in children(node):
         if not isinstance(child, ast.ExceptHandler):
             yield from _outside_handlers(child)
 

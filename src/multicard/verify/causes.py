@@ -72,7 +72,7 @@ def of_ranks(pair: Pair) -> Cause | None:
         return None
     event = drift.event
     optimizer = next((e for e in pair.ranks[0].of("optimizer") if e["number"] == drift.optimizer), event)
-    found = not_started(pair)
+    found = not_started(pair) or uneven(pair)
     if found is not None:
         return found
     if drift.what == "start":
@@ -87,8 +87,19 @@ def of_ranks(pair: Pair) -> Cause | None:
             "the weights changed on some ranks only",
             "权重只在部分进程上被修改",
         )
+    if drift.what == "model":
+        return _changed(pair, event) or cause(
+            pair,
+            "MC502",
+            event.get("site"),
+            "weights were changed on some ranks only",
+            "权重只在部分进程上被修改",
+        )
     if drift.what == "gradient":
         return _not_reduced(pair, event, drift.parameters, optimizer)
+    odd = steps.first_odd_metric(pair)
+    if odd is not None:
+        return of_rate(pair)
     return _other_rates(pair, drift) or cause(
         pair,
         "MC308",
@@ -145,10 +156,15 @@ def _not_reduced(pair: Pair, event: Event, parameters: tuple[int, ...], optimize
             "the last micro-batch runs under no_sync too: gradients are never reduced",
             "最后一个小批次也在 no_sync 之内：梯度从未同步",
         )
-    skipped = uneven(pair)
-    if skipped is not None:
-        return skipped
-    if counts.get("backward", 0) > counts.get("through", 0) + counts.get("unsynchronised", 0):
+    if not counts.get("backward"):
+        return cause(
+            pair,
+            "MC307",
+            event.get("site"),
+            "no backward is called: torch.autograd.grad goes past DDP, which reduces nothing",
+            "没有调用 backward：torch.autograd.grad 绕过 DDP，梯度不会同步",
+        )
+    if parameters and set(parameters) <= set(event.get("again", ())):
         return cause(
             pair,
             "MC307",
@@ -315,6 +331,14 @@ def of_order(pair: Pair) -> Cause | None:
                 "the sampler is not told the epoch: call set_epoch before each",
                 "没有告诉采样器当前轮次：每轮之前应调用 set_epoch",
             )
+        case "draws":
+            return cause(
+                pair,
+                "MC204",
+                loader_site(pair, order.key),
+                "each rank makes a draw of its own and takes a share of it: seed the sampler alike",
+                "各进程各自采样再取一份：采样器应使用相同的种子",
+            )
         case "sampler":
             return cause(
                 pair,
@@ -338,9 +362,10 @@ def of_order(pair: Pair) -> Cause | None:
 
 def of_content(pair: Pair) -> Cause | None:
     content = samples.judged_content(pair)
-    if len(content.ranks) == pair.world:
-        return None
-    return _other_split(pair) or cause(
+    split = _other_split(pair)
+    if split is not None or len(content.ranks) == pair.world:
+        return split
+    return cause(
         pair,
         "MC207",
         loader_site(pair, content.key),
@@ -350,17 +375,41 @@ def of_content(pair: Pair) -> Cause | None:
 
 
 def of_noise(pair: Pair) -> Cause | None:
-    found = ranks.same_noise(pair)
-    return (
-        None
-        if found is None
-        else cause(
+    copies = ranks.copied_noise(pair)
+    if not copies:
+        return None
+    worst = min(copies, key=lambda noise: list(ranks.WHAT).index(noise.what))
+    return cause(
+        pair,
+        "MC104",
+        worst.site,
+        f"all ranks have the same seed while training: {worst.what} is a copy",
+        f"训练时所有进程的种子相同：{ranks.WHAT[worst.what].zh}完全重复",
+    )
+
+
+def of_models(pair: Pair) -> Cause | None:
+    odd = steps.first_odd_model(pair)
+    if odd is None:
+        return None
+    for question, reason in ((steps.check_gradients, of_gradients), (ranks.check_ranks, of_ranks)):
+        if question(pair).state == "failed":
+            return reason(pair)
+    own, other, _ = odd
+    if own["trained"]:
+        return cause(
             pair,
-            "MC104",
-            found["site"],
-            "all ranks have the same seed while training: noise and augmentation are copies",
-            "训练时所有进程的种子相同：噪声与数据增强完全重复",
+            "MC502",
+            other.get("site"),
+            "weights are loaded or frozen otherwise",
+            "权重的加载或冻结方式不同",
         )
+    return cause(
+        pair,
+        "MC302",
+        other.get("site"),
+        "a copy of the model is not kept up to date: the wrapped model's names carry a prefix",
+        "模型副本没有随之更新：包装后模型的参数名带有前缀",
     )
 
 
@@ -368,14 +417,14 @@ def of_steps(pair: Pair) -> Cause | None:
     if not steps.compared_steps(pair):
         texts = [e["against"] for e in pair.original.of("step") if isinstance(e.get("against"), str)]
         return _other_parameters(pair) if texts else None
-    skipped = uneven(pair)
-    if skipped is not None:
-        return skipped
+    idle = _idle_optimizer(pair) or uneven(pair)
+    if idle is not None:
+        return idle
     counts = [len(pair.steps(rank)) for rank in range(pair.world)]
     last = pair.ranks[0].of("step")[-1]
     if len(set(counts)) > 1:
         return cause(
-            pair, "MC307", backward_site(last), "the ranks do not step together", "各进程没有同步执行优化步"
+            pair, "MC307", last.get("site"), "the ranks do not step together", "各进程没有同步执行优化步"
         )
     own, other = len(pair.own_steps), len(pair.steps(0))
     if other and own != other and pair.training and not pair.original.of("beyond"):
@@ -404,15 +453,15 @@ def of_gradients(pair: Pair) -> Cause | None:
     found = steps.first_gradient_difference(pair)
     if found is None:
         return None
+    idle = _idle_optimizer(pair)
+    if idle is not None:
+        return idle
     event = found.event
     theirs = pair.steps(0).get((event["number"], event["step"]), event)
     site = backward_site(theirs)
-    drift = ranks.first_drift(pair)
-    if drift is not None and drift.what in {"gradient", "start"}:
-        return of_ranks(pair)
-    skipped = uneven(pair)
-    if skipped is not None:
-        return skipped
+    apart = _apart(pair, event["step"])
+    if apart is not None:
+        return apart
     content = samples.judged_content(pair)
     if content.differing:
         return of_content(pair)
@@ -500,6 +549,19 @@ def _factor(pair: Pair, factor: float, site: str | None) -> Cause:
     )
 
 
+def _apart(pair: Pair, step: int) -> Cause | None:
+    """Why the ranks were not alike by this step, if they were not: then nothing else need be wrong."""
+    skipped = uneven(pair)
+    if skipped is not None:
+        return skipped
+    drift = ranks.first_drift(pair)
+    if drift is not None and drift.step <= step:
+        return of_ranks(pair)
+    if len({len(pair.steps(rank)) for rank in range(pair.world)}) > 1:
+        return of_steps(pair)
+    return None
+
+
 def of_loss(pair: Pair) -> Cause | None:
     for key in sorted(pair.own_steps, key=lambda k: (k[1], k[0])):
         found = steps.losses(pair, key)
@@ -511,15 +573,24 @@ def of_loss(pair: Pair) -> Cause | None:
         return None
     if steps.check_gradients(pair).state == "failed":
         return of_gradients(pair)
-    drift = ranks.first_drift(pair)
-    if drift is not None:
-        return of_ranks(pair)
+    apart = _apart(pair, key[1])
+    if apart is not None:
+        return apart
     site = backward_site(pair.steps(0)[key])
     return cause(pair, "MC306", site, "the loss is scaled otherwise", "损失的缩放不同")
 
 
 def of_rate(pair: Pair) -> Cause | None:
     found = steps.first_rate_difference(pair)
+    odd = steps.first_odd_metric(pair)
+    if odd is not None:
+        return cause(
+            pair,
+            "MC308",
+            odd[0],
+            "the scheduler follows a metric of each rank's own: learning rates will part",
+            "调度器依据各进程自己的指标：学习率会变得不同",
+        )
     if found is None:
         return None
     key, own, other = found
@@ -553,24 +624,35 @@ def of_trained(pair: Pair) -> Cause | None:
     for event in pair.ranks[0].of("optimizer"):
         if event["number"] in own and own[event["number"]] != event["shapes"]:
             return _other_parameters(pair)
+    idle = _idle_optimizer(pair)
+    if idle is not None:
+        return idle
     if steps.check_gradients(pair).state == "failed":
         frozen = [name for event in wraps(pair) for name in event["frozen"]]
         if frozen:
-            return cause(
-                pair,
-                "MC304",
-                wraps(pair)[-1]["site"],
-                "parameters were frozen when the model was wrapped",
-                "包装时有参数被冻结",
-            )
+            en, zh = "parameters were frozen when the model was wrapped", "包装时有参数被冻结"
+            return cause(pair, "MC304", wraps(pair)[-1]["site"], en, zh)
     optimizer = pair.ranks[0].first("optimizer")
+    site = optimizer["site"] if optimizer else None
     return cause(
-        pair,
-        "MC304",
-        optimizer["site"] if optimizer else None,
-        "other parameters are frozen than in the original",
-        "冻结的参数与原脚本不同",
+        pair, "MC304", site, "other parameters are frozen than in the original", "冻结的参数与原脚本不同"
     )
+
+
+def _idle_optimizer(pair: Pair) -> Cause | None:
+    """An optimizer whose parameters are in no wrapped model and never get a gradient."""
+    if not wraps(pair):
+        return None
+    seen: dict[int, bool] = {}
+    for event in pair.ranks[0].of("step"):
+        count = len(event["gradients"]) if "gradients" in event else 0
+        idle = count > 0 and not event["trained"] and len(event["unheld"]) == count
+        seen[event["number"]] = seen.get(event["number"], True) and idle
+    for event in pair.ranks[0].of("optimizer"):
+        if seen.get(event["number"], False):
+            en, zh = "the optimizer holds parameters of another model", "优化器里是另一个模型的参数"
+            return cause(pair, "MC308", event["site"], en, zh)
+    return None
 
 
 def of_updates(pair: Pair) -> Cause | None:
@@ -644,6 +726,7 @@ def of_printed(pair: Pair) -> Cause | None:
         (samples.check_evaluated, of_evaluation),
         (steps.check_rate, of_rate),
         (steps.check_updates, of_updates),
+        (steps.check_models, of_models),
         (samples.check_content, of_content),
     ):
         if question(pair).state == "failed":
@@ -666,6 +749,13 @@ def of_once(pair: Pair) -> Cause | None:
     return cause(pair, "MC504", None, "a progress bar on every rank", "每个进程都显示进度条")
 
 
+def _saved_by_others(pair: Pair) -> str | None:
+    """Where a rank other than 0 saves what rank 0 does not."""
+    own = {e["path"] for e in pair.ranks[0].of("save")}
+    saves = [e for trace in pair.ranks[1:] for e in trace.of("save") if e["path"] not in own]
+    return saves[0]["site"] if saves else None
+
+
 def of_files(pair: Pair) -> Cause | None:
     bad = outputs.bad_files(pair)
     if not bad:
@@ -674,6 +764,11 @@ def of_files(pair: Pair) -> Cause | None:
     writes = {e["path"]: e for e in [*pair.ranks[0].of("write"), *pair.ranks[0].of("save")]}
     site = writes.get(event.get("path"), {}).get("site")
     if event["how"] == "missing":
+        by_rank = _saved_by_others(pair)
+        if by_rank is not None:
+            return cause(
+                pair, "MC501", by_rank, "each rank saves a checkpoint of its own", "每个进程各自保存检查点"
+            )
         return cause(pair, "MC505", None, "the file is not written any more", "不再写出这个文件")
     text = " ".join(event["differences"])
     if "prefix" in text:
@@ -689,6 +784,7 @@ def of_files(pair: Pair) -> Cause | None:
         (ranks.check_ranks, of_ranks),
         (ranks.check_rank_buffers, of_rank_buffers),
         (samples.check_evaluated, of_evaluation),
+        (steps.check_models, of_models),
         (outputs.check_printed, of_printed),
         (steps.check_rate, of_rate),
         (outputs.check_writers, of_writers),
@@ -732,6 +828,7 @@ REASONS: dict[str, Callable[[Pair], Cause | None]] = {
     "trained": of_trained,
     "updates": of_updates,
     "buffers": of_buffers,
+    "models": of_models,
     "ranks": of_ranks,
     "rank-buffers": of_rank_buffers,
     "dealt": of_dealing,

@@ -4,6 +4,7 @@ import re
 
 from multicard.messages import Text
 from multicard.verify import causes
+from multicard.verify.doing import COLLECTIVES
 from multicard.verify.evidence import Pair, key_of
 from multicard.verify.verdict import Cause, Where
 
@@ -81,7 +82,7 @@ ERRORS: tuple[tuple[str, str, str, str], ...] = (
         "各进程没有使用各自的显卡",
     ),
     (
-        r"all_gather|gather.*(size|shape)|op\.preamble\.length|EnforceNotMet|sizes? mismatch",
+        r"gather.*(size|shape)|sizes? mismatch",
         "MC402",
         "ranks gather tensors of different sizes",
         "各进程收集的张量大小不同",
@@ -104,65 +105,103 @@ PEER = re.compile(
 )
 
 
+# how a collective that some ranks never reach is called in the rules
+GUARDED = {
+    "all_reduce": "MC401",
+    "reduce": "MC401",
+    "all_gather": "MC402",
+    "all_gather_object": "MC402",
+    "all_gather_into_tensor": "MC402",
+    "gather": "MC402",
+    "gather_object": "MC402",
+}
+IN_FORWARD = {"_sync_buffers", "DDP forward"}
+IN_TRAINING = IN_FORWARD | {"backward", "BatchNorm"}
+
+
+def of_mismatch(pair: Pair, where: tuple[Where, ...]) -> Cause:
+    """Collectives that met and did not fit: of one kind and line, with other sizes, or of different ones."""
+    for place in where:
+        if GUARDED.get(place.doing) == "MC402" and _only_here(pair, place) is None:
+            text = Text("ranks gather tensors of different sizes", "各进程收集的张量大小不同")
+            return Cause("MC402", text, place.site)
+    return of_hang(pair, where)
+
+
 def of_hang(pair: Pair, where: tuple[Where, ...]) -> Cause:
     """Ranks that wait for ranks which will not come."""
-    waiting = [w for w in where if w.state == "waiting"]
-    gone = [w for w in where if w.state in {"finished", "failed"}]
     skipped = causes.uneven(pair)
-    forward = next((w for w in waiting if w.doing in {"_sync_buffers", "DDP forward"}), None)
-    evaluated = forward is not None and not _training_line(pair, forward.site)
-    if forward is not None and evaluated and len({w.site for w in where}) > 1:
-        return Cause(
-            "MC303",
-            Text(
-                "the wrapped model is called on some ranks only, and its buffers are broadcast in forward",
-                "包装后的模型只在部分进程上调用，而前向会广播缓冲区",
-            ),
-            forward.site,
-        )
     if skipped is not None:
         return skipped
+    waiting = [w for w in where if w.state == "waiting"]
+    unequal = _ran_out(pair, waiting)
+    if unequal is not None:
+        text = Text("the ranks have different numbers of batches", "各进程的批次数不同")
+        return Cause("MC201", text, unequal)
+    forward = next((w for w in waiting if w.doing in IN_FORWARD and not _trains_at(pair, w)), None)
+    if forward is not None and len({w.site for w in where}) > 1:
+        text = Text(
+            "the wrapped model is called on some ranks only, and its buffers are broadcast in forward",
+            "包装后的模型只在部分进程上调用，而前向会广播缓冲区",
+        )
+        return Cause("MC303", text, forward.site)
     stopped = _left_training(pair, where)
     if stopped is not None:
-        return Cause(
-            "MC403",
-            Text(
-                "some ranks leave the training loop and others do not: agree before anybody stops",
-                "部分进程离开训练循环而其他进程没有：停止之前要先达成一致",
-            ),
-            stopped,
+        text = Text(
+            "some ranks leave the training loop and others do not: agree before anybody stops",
+            "部分进程离开训练循环而其他进程没有：停止之前要先达成一致",
         )
-    unequal = _unequal_batches(pair)
-    if unequal is not None:
-        return Cause(
-            "MC201", Text("the ranks have different numbers of batches", "各进程的批次数不同"), unequal
+        return Cause("MC403", text, stopped)
+    guarded, site = next(((w, s) for w in waiting if (s := _only_here(pair, w)) is not None), (None, None))
+    if guarded is not None:
+        text = Text(
+            f"{guarded.doing} is called on some ranks only: it stands under a condition that not all ranks meet",
+            f"{guarded.doing} 只在部分进程上调用：它处在并非所有进程都满足的条件之下",
         )
-    if gone and waiting:
-        return Cause(
-            "MC506",
-            Text(
-                "a rank waits in a collective that the others do not reach",
-                "有进程停在其他进程不会执行的集合通信上",
-            ),
-            waiting[0].site,
-        )
-    site = waiting[0].site if waiting else None
-    return Cause(
-        "MC506",
-        Text(
-            "the ranks wait in different collectives: one stands under a condition that not all ranks meet",
-            "各进程停在不同的集合通信上：其中一个处在并非所有进程都满足的条件之下",
-        ),
-        site,
-    )
+        return Cause(GUARDED.get(guarded.doing, "MC506"), text, site)
+    text = Text("the ranks wait for each other at different lines", "各进程停在不同的行互相等待")
+    return Cause("MC506", text, waiting[0].site if waiting else None)
 
 
-def _training_line(pair: Pair, site: str | None) -> bool:
-    return (
-        any(site in (pair.shown(s) for s in e.get("backward", [])) for e in pair.ranks[0].of("step"))
-        if site
-        else False
-    )
+def _trains_at(pair: Pair, place: Where) -> bool:
+    """Whether the forward at this line was called in training mode."""
+    calls = [
+        e for e in pair.ranks[place.rank].of("forward") if e["site"] and pair.shown(e["site"]) == place.site
+    ]
+    return any(call["training"] for call in calls)
+
+
+def _only_here(pair: Pair, place: Where) -> str | None:
+    """The innermost line on this rank's way to its collective from which no other rank has called one."""
+    if place.doing not in GUARDED and place.doing not in COLLECTIVES:
+        return None
+    others = {
+        pair.shown(site)
+        for rank, trace in enumerate(pair.ranks)
+        if rank != place.rank
+        for event in trace.of("collective")
+        for site in event["chain"]
+    }
+    return next((site for site in place.chain if site not in others), None)
+
+
+def _ran_out(pair: Pair, waiting: list[Where]) -> str | None:
+    """The loader that has no more batches on one rank, while another still trains on it."""
+    training = {w.rank for w in waiting if w.doing in IN_TRAINING}
+    ended = {(key_of(e), e["number"], r): e for r, t in enumerate(pair.ranks) for e in t.of("passed")}
+    for (key, number), passage in pair.passages.items():
+        if key not in pair.training:
+            continue
+        counts = {rank: len(batches) for rank, batches in passage.batches.items()}
+        for rank, count in counts.items():
+            end = ended.get((key, number, rank))
+            if (
+                end is not None
+                and end["how"] == "end"
+                and any(counts[r] > count for r in training if r in counts)
+            ):
+                return pair.shown(causes.loader_site(pair, key) or "") or None
+    return None
 
 
 def _passes(pair: Pair, rank: int) -> int:
@@ -170,19 +209,9 @@ def _passes(pair: Pair, rank: int) -> int:
 
 
 def _left_training(pair: Pair, where: tuple[Where, ...]) -> str | None:
-    """The line after the loop at which a rank stands that began fewer epochs than another."""
+    """The line at which a rank stands that began fewer epochs than another."""
     passes = [_passes(pair, rank) for rank in range(pair.world)]
     if len(set(passes)) < 2:
         return None
-    fewest = passes.index(min(passes))
-    most = passes.index(max(passes))
-    return next((w.site for w in where if w.rank == fewest and w.site), None) or next(
-        (w.site for w in where if w.rank == most), None
-    )
-
-
-def _unequal_batches(pair: Pair) -> str | None:
-    for (key, _), passage in pair.passages.items():
-        if key in pair.training and len({len(b) for b in passage.batches.values()}) > 1:
-            return pair.shown(causes.loader_site(pair, key) or "") or None
-    return None
+    order = (passes.index(min(passes)), passes.index(max(passes)))
+    return next((w.site for rank in order for w in where if w.rank == rank and w.site), None)

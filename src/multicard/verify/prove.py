@@ -5,6 +5,7 @@ at once; the original is then not needed to know that something is wrong.
 """
 
 import re
+import signal
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,12 +14,15 @@ from pathlib import Path
 from multicard.messages import Text
 from multicard.verify import causes, endings, trial
 from multicard.verify.checks import compare, ranks, steps
+from multicard.verify.doing import doing_in
 from multicard.verify.evidence import Event, Pair, Trace, batches_per_step
 from multicard.verify.trial import Options, Run
-from multicard.verify.verdict import Check, Curve, Verdict, Where
+from multicard.verify.verdict import Cause, Check, Curve, Verdict, Where
 
 Progress = Callable[[str, int, float], None]
 TITLE_END = Text("both runs end", "两边都正常结束")
+FRAME = re.compile(r'\s+File "(?P<path>.+)", line (?P<line>\d+) in (?P<name>\S+)')
+MISMATCH = re.compile(r"op\.preamble\.length|EnforceNotMet|collective mismatch")
 WANTS_CARD = re.compile(r"cuda|gpu|nvidia|显卡", re.IGNORECASE)
 
 
@@ -125,11 +129,18 @@ def failures(run: Run) -> list[Failure]:
                 )
     for rank, code in enumerate(run.outcome.codes):
         if code not in (0, -9, None) and not any(failure.rank == rank for failure in found):
-            tail = run.place.shown_text("\n".join(run.complained[rank].splitlines()[-12:]))
-            found.append(Failure(rank, tail or f"exit code {code}", _standing_site(run, rank), 1e9))
+            found.append(
+                Failure(rank, last_words(run, rank) or f"exit code {code}", _standing_site(run, rank), 1e9)
+            )
     return sorted(
         found, key=lambda failure: (bool(endings.PEER.search(failure.text.strip()[-400:])), failure.t)
     )
+
+
+def last_words(run: Run, rank: int) -> str:
+    """The end of what a process wrote to standard error, up to where it was aborted."""
+    before, _, _ = run.complained[rank].partition("Fatal Python error")
+    return run.place.shown_text("\n".join(before.strip().splitlines()[-12:]))
 
 
 def _standing_site(run: Run, rank: int) -> str | None:
@@ -141,26 +152,40 @@ def where(run: Run) -> tuple[Where, ...]:
     """Each rank, with the line of the user's script at which it stands."""
     found = []
     for standing, events in zip(run.outcome.standings, run.traces, strict=True):
-        state, site, chain = standing.state, standing.site, standing.frames
-        if state == "finished" and not any(e["kind"] in {"finished", "left"} for e in events):
-            state = "running"
+        state, doing = standing.state, standing.doing
+        chain = [f"{file}:{line}" for file, line, _ in standing.frames]
         error = next((e for e in events if e["kind"] == "error"), None)
+        left = next((e for e in events if e["kind"] == "left"), None)
         if error is not None:
-            state, site = "failed", error["site"] or site
-        if state == "finished":
-            site = next((e["site"] for e in events if e["kind"] == "left"), None) or site
-        doing = standing.doing or (error or {}).get("waiting") or ""
-        found.append(
-            Where(
-                standing.rank,
-                state,
-                doing,
-                run.place.shown(site) if site else None,
-                source_of(site),
-                tuple(f"{run.place.shown(f)}:{line} {name}" for f, line, name in chain),
-            )
-        )
+            state, doing, chain = "failed", error["doing"], error["chain"] or chain
+        elif run.outcome.codes[standing.rank] == -signal.SIGABRT:
+            state = "failed"
+            chain, doing = dumped(run, standing.rank)
+        elif left is not None:
+            state, chain = "finished", [left["site"]] if left["site"] else []
+        elif any(e["kind"] == "finished" for e in events):
+            state, chain = "finished", []
+        shown = tuple(run.place.shown(site) for site in chain)
+        site = shown[0] if shown else None
+        found.append(Where(standing.rank, state, doing, site, source_of(chain[0] if chain else None), shown))
     return tuple(found)
+
+
+def dumped(run: Run, rank: int) -> tuple[list[str], str]:
+    """Where a process stood that was aborted, from the dump that it left on standard error."""
+    chain: list[str] = []
+    innermost: list[str] = []
+    for line in run.complained[rank].splitlines():
+        match = FRAME.match(line)
+        if match is None:
+            if chain:
+                break
+            innermost = []
+        elif match["path"].startswith(str(run.place.root)) and not match["path"].endswith("ddp_runtime.py"):
+            chain.append(f"{match['path']}:{match['line']}")
+        elif not chain:
+            innermost.append(match["name"])
+    return chain, doing_in(innermost)
 
 
 def source_of(site: str | None) -> str:
@@ -259,14 +284,7 @@ def _broken(options: Options, original: Run | None, migrated: Run) -> Verdict:
         checks = [Check("end", TITLE_END, "failed", text)]
     else:
         first = found[0] if found else None
-        only_peers = first is not None and bool(endings.PEER.search(first.text.strip()[-400:]))
-        cause = None
-        if first is not None:
-            cause = (
-                endings.of_hang(pair, _at_peers(places))
-                if only_peers
-                else endings.of_error(first.text, first.site)
-            )
+        cause = None if first is None else _cause_of_end(pair, first, places)
         detail = _last_line(first)
         checks = [Check("end", TITLE_END, "failed", Text(*detail), cause)]
     if original is not None:
@@ -285,6 +303,14 @@ def _broken(options: Options, original: Run | None, migrated: Run) -> Verdict:
         traceback=found[0].text if found else "",
         curves=curves(pair),
     )
+
+
+def _cause_of_end(pair: Pair, first: Failure, places: tuple[Where, ...]) -> Cause | None:
+    if MISMATCH.search(first.text):
+        return endings.of_mismatch(pair, _at_peers(places))
+    if endings.PEER.search(first.text.strip()[-400:]):
+        return endings.of_hang(pair, _at_peers(places))
+    return endings.of_error(first.text, first.site)
 
 
 def _at_peers(places: tuple[Where, ...]) -> tuple[Where, ...]:

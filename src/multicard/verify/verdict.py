@@ -57,7 +57,7 @@ class Where:
     doing: str
     site: str | None
     source: str
-    chain: tuple[str, ...] = ()
+    chain: tuple[str, ...] = ()  # the lines through which it came there, innermost first
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ CHECKS: tuple[Callable[[Pair], Check], ...] = (
     steps.check_trained,
     steps.check_updates,
     steps.check_buffers,
+    steps.check_models,
     ranks.check_ranks,
     ranks.check_rank_buffers,
     samples.check_dealt,

@@ -21,7 +21,7 @@ def alike(a: list[float] | None, b: list[float] | None) -> bool:
 class Drift:
     """The first moment at which ranks are not alike."""
 
-    what: str  # start, gradient, weights, between
+    what: str  # start, gradient, weights, between, model
     optimizer: int
     step: int
     rank: int
@@ -63,6 +63,23 @@ def first_drift(pair: Pair) -> Drift | None:
                 odd = _odd_weights(done[key], stepped[key])
                 if odd:
                     return Drift("weights", *key, rank, tuple(odd), event)
+    return _other_model(pair)
+
+
+def _other_model(pair: Pair) -> Drift | None:
+    """Weights that no optimizer has, and that are not alike on all ranks: frozen ones, loaded on one rank."""
+    own = [e for e in pair.ranks[0].of("model") if e["trained"]]
+    for rank in range(1, pair.world):
+        others = [e for e in pair.ranks[rank].of("model") if e["trained"]]
+        for event, other in zip(own, others, strict=False):
+            if event["names"] == other["names"] and event["occasion"] == other["occasion"]:
+                odd = [
+                    i
+                    for i, (a, b) in enumerate(zip(event["weights"], other["weights"], strict=True))
+                    if not alike(a, b)
+                ]
+                if odd:
+                    return Drift("model", 0, 0, rank, tuple(odd), event)
     return None
 
 
@@ -83,12 +100,21 @@ def check_ranks(pair: Pair) -> Check:
     drift = first_drift(pair)
     if drift is None:
         return check("ranks", TITLE_RANKS, "held", f"{len(pair.steps(0))} steps", f"{len(pair.steps(0))} 步")
-    names = ", ".join(pair.name_of(drift.optimizer, i) for i in drift.parameters[:3])
+    known = (
+        drift.event["names"].__getitem__
+        if drift.what == "model"
+        else lambda i: pair.name_of(drift.optimizer, i)
+    )
+    names = ", ".join(known(i) for i in drift.parameters[:3])
     what = {
         "start": ("begin with other weights", "初始权重不同"),
         "between": ("have other weights, changed since the step before", "的权重在上一步之后变得不同"),
         "gradient": (f"have other gradients ({names})", f"的梯度不同（{names}）"),
         "weights": (f"have other weights after it ({names})", f"在这一步之后权重不同（{names}）"),
+        "model": (
+            f"have other weights that no optimizer holds ({names})",
+            f"不在优化器中的权重不同（{names}）",
+        ),
     }[drift.what]
     return check(
         "ranks",
@@ -147,33 +173,69 @@ def check_rank_buffers(pair: Pair) -> Check:
 TITLE_NOISE = Text("ranks draw their own noise", "各进程随机数不同")
 
 
-def same_noise(pair: Pair) -> Event | None:
-    """Noise for a batch, drawn on all ranks by generators in one state."""
-    states = {trace.first("generators")["torch"] for trace in pair.ranks if trace.first("generators")}  # type: ignore[index]
-    draws = pair.ranks[0].of("draw")
-    if pair.world < 2 or len(states) != 1 or not draws:
-        return None
-    return draws[0]
+@dataclass(frozen=True)
+class Noise:
+    """What is drawn at random in training, from which generator, at which line."""
+
+    what: str  # noise, augmentation, dropout
+    generator: str
+    site: str | None
+
+
+def noises(pair: Pair) -> list[Noise]:
+    trace = pair.ranks[0]
+    found = [Noise("noise", "torch", event["site"]) for event in trace.of("draw")]
+    training = {pair.loaders[key]["name"]: pair.loaders[key]["site"] for key in pair.training}
+    found += [
+        Noise("augmentation", event["generator"], training[event["loader"]])
+        for event in trace.of("augments")
+        if event["loader"] in training
+    ]
+    return found + [Noise("dropout", "torch", None) for _ in trace.of("dropout")]
+
+
+def copied_noise(pair: Pair) -> list[Noise]:
+    """What all ranks draw alike, because a generator stands alike on all of them when training begins."""
+    first = [trace.first("generators") for trace in pair.ranks]
+    if pair.world == 1 or any(event is None for event in first):
+        return []
+    states = [event for event in first if event is not None]
+    return [noise for noise in noises(pair) if len({event[noise.generator] for event in states}) == 1]
+
+
+WHAT = {
+    "noise": Text("noise", "噪声"),
+    "augmentation": Text("augmentation", "数据增强"),
+    "dropout": Text("dropout", "dropout"),
+}
 
 
 def check_noise(pair: Pair) -> Check:
-    if not pair.ranks[0].of("draw"):
+    drawn = noises(pair)
+    if not drawn:
         return check(
             "noise",
             TITLE_NOISE,
             "skipped",
-            "no noise is drawn for a batch while training",
-            "训练中没有按批抽取随机数",
+            "nothing is drawn at random while training",
+            "训练中没有抽取随机数",
         )
-    found = same_noise(pair)
-    if found is not None:
+    copies = copied_noise(pair)
+    if not copies:
+        what = sorted({noise.what for noise in drawn})
+        en, zh = ", ".join(WHAT[w].en for w in what), "、".join(WHAT[w].zh for w in what)
         return check(
             "noise",
             TITLE_NOISE,
-            "failed",
-            "all ranks draw the same random numbers",
-            "所有进程抽取相同的随机数",
+            "held",
+            f"{en}: the generators of the ranks differ",
+            f"{zh}：各进程随机数生成器状态不同",
         )
+    worst = min(copies, key=lambda noise: list(WHAT).index(noise.what))
+    name = WHAT[worst.what]
+    if worst.what == "dropout":
+        en, zh = "dropout drops the same units on every rank", "各进程 dropout 丢弃相同的单元"
+        return check("noise", TITLE_NOISE, "told", en, zh)
     return check(
-        "noise", TITLE_NOISE, "held", "the generators of the ranks differ", "各进程随机数生成器状态不同"
+        "noise", TITLE_NOISE, "failed", f"{name.en} is the same on every rank", f"各进程的{name.zh}完全相同"
     )

@@ -132,7 +132,7 @@ def order_of(passage: Passage) -> list[int]:
 class Order:
     """How the epochs of a loader are ordered."""
 
-    kind: str  # right, repeated, unshuffled, shuffled, sampler
+    kind: str  # right, repeated, unshuffled, shuffled, sampler, draws
     passage: Passage | None
     key: Key | None
     epochs: int = 0
@@ -157,6 +157,8 @@ def judged_order(pair: Pair) -> Order:
             or (own.get("replacement") and not theirs.get("replacement") and _each_once(passes))
         ):
             return Order("sampler", passes[0], key)
+        if _other_draws(pair, passes[0]):
+            return Order("draws", passes[0], key)
         ascending = [order == sorted(order) for order in orders]
         if shuffles and len(orders[0]) > 8 and all(ascending):
             return Order("unshuffled", passes[0], key)
@@ -170,10 +172,25 @@ def judged_order(pair: Pair) -> Order:
     return Order("right", None, None, most)
 
 
+def _other_draws(pair: Pair, passage: Passage) -> bool:
+    """Whether the ranks take their shares of draws that are not one and the same.
+
+    A rank that draws no more than its own share may draw as it likes.
+    """
+    drawn = [
+        [e for e in trace.of("drawn") if key_of(e) == passage.key and e["number"] == passage.number]
+        for trace in pair.ranks
+    ]
+    for events in zip(*drawn, strict=False):
+        shares = max((len(share) for share in passage.shares.values()), default=0)
+        if len({e["result"] for e in events}) > 1 and min(e["count"] for e in events) > 1.5 * shares:
+            return True
+    return False
+
+
 def _each_once(passes: list[Passage]) -> bool:
-    return all(
-        max(Counter(order_of(p)).values()) <= 1 + (len(p.shares) > 1 and _tail(p)) for p in passes if p.whole
-    )
+    whole = [p for p in passes if p.whole]
+    return bool(whole) and all(max(Counter(order_of(p)).values()) <= 1 + _tail(p) for p in whole)
 
 
 def _tail(passage: Passage) -> int:
@@ -230,6 +247,9 @@ def check_order(pair: Pair) -> Check:
                 "the original keeps the order, the migrated script shuffles",
                 "原脚本保持顺序，迁移后打乱了",
             )
+        case "draws":
+            en, zh = "the ranks deal out different draws of the sampler", "各进程分配的不是同一次采样结果"
+            return check("order", TITLE_ORDER, "failed", en, zh)
         case "sampler":
             return check(
                 "order",

@@ -281,11 +281,30 @@ def first_rate_difference(pair: Pair) -> tuple[tuple[int, int], list[float], lis
     return None
 
 
+def first_odd_metric(pair: Pair) -> tuple[str | None, list[float]] | None:
+    """A call of ReduceLROnPlateau to which the ranks came with different metrics."""
+    for calls in zip(*(trace.of("plateau") for trace in pair.ranks), strict=False):
+        values = [call["value"] for call in calls]
+        if max(values) - min(values) > 1e-6 * max(abs(value) for value in values):
+            return calls[0]["site"], values
+    return None
+
+
 def check_rate(pair: Pair) -> Check:
     common = pair.own_steps.keys() & pair.steps(0).keys()
     if not common:
         return check("rate", TITLE_RATE, "skipped", "no step in both runs", "两边没有共同的步")
     found = first_rate_difference(pair)
+    odd = first_odd_metric(pair)
+    if found is None and odd is not None:
+        values = ", ".join(f"{value:.6g}" for value in odd[1])
+        return check(
+            "rate",
+            TITLE_RATE,
+            "failed",
+            f"the same so far, but the scheduler is given another value on each rank: {values}",
+            f"目前相同，但各进程给调度器的指标不同：{values}",
+        )
     if found is None:
         return check("rate", TITLE_RATE, "held", f"{len(common)} steps", f"{len(common)} 步")
     key, own, other = found
@@ -369,6 +388,68 @@ def check_updates(pair: Pair) -> Check:
         "held",
         f"{len(rows)} steps, largest difference {worst:.1e}",
         f"{len(rows)} 步，最大相对差 {worst:.1e}",
+    )
+
+
+TITLE_MODELS = Text("frozen weights and copies of models", "冻结的权重与模型副本")
+
+
+def model_pairs(pair: Pair) -> list[tuple[Event, Event]]:
+    """Models of both runs at the same moment; copies of one type are matched as they agree best."""
+    found: list[tuple[Event, Event]] = []
+    left = list(pair.ranks[0].of("model"))
+    for event in pair.original.of("model"):
+        same = [
+            e
+            for e in left
+            if (e["occasion"], e["type"], e["trained"], e["names"])
+            == (event["occasion"], event["type"], event["trained"], event["names"])
+        ]
+        if same:
+            best = min(same, key=lambda e: len(odd_weights(event, e)))
+            left.remove(best)
+            found.append((event, best))
+    return found
+
+
+def odd_weights(own: Event, other: Event) -> list[int]:
+    """Which weights differ by more than rounding, as far as norm and sum tell."""
+    odd = []
+    for i, (a, b) in enumerate(zip(own["weights"], other["weights"], strict=True)):
+        scale = max(abs(a[1]), abs(b[1]))
+        if a[0] != b[0] and max(abs(a[1] - b[1]), abs(a[2] - b[2]) / 8) > 1e-4 * scale + 1e-7:
+            odd.append(i)
+    return odd
+
+
+def first_odd_model(pair: Pair) -> tuple[Event, Event, list[int]] | None:
+    for own, other in model_pairs(pair):
+        odd = odd_weights(own, other)
+        if odd:
+            return own, other, odd
+    return None
+
+
+def check_models(pair: Pair) -> Check:
+    """All weights, also those that no optimizer has: an encoder that was loaded, a moving average."""
+    found = model_pairs(pair)
+    if not found:
+        return check(
+            "models", TITLE_MODELS, "skipped", "no model was seen in both runs", "两边没有共同的模型"
+        )
+    odd = first_odd_model(pair)
+    if odd is None:
+        return check(
+            "models", TITLE_MODELS, "held", f"looked at {len(found)} times", f"比较了 {len(found)} 次"
+        )
+    own, _, which = odd
+    names = ", ".join(own["names"][i] for i in which[:3])
+    return check(
+        "models",
+        TITLE_MODELS,
+        "failed",
+        f"{own['type']}: {len(which)} weights differ ({names})",
+        f"{own['type']}：{len(which)} 个权重不同（{names}）",
     )
 
 

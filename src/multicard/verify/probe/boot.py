@@ -8,6 +8,7 @@ this.
 import atexit
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import os
 import signal
@@ -15,6 +16,7 @@ import sys
 import types
 from pathlib import Path
 
+from multicard.verify.doing import doing_in
 from multicard.verify.plan import PLAN_VARIABLE, Plan, read_plan
 
 PR_SET_PDEATHSIG = 1
@@ -61,6 +63,7 @@ def main() -> None:
     record.write("process", python=sys.version.split()[0])
     install(plan)
     monitor.start(plan)
+    faulthandler.enable()  # gloo aborts the process when collectives do not match; then it still tells where it was
     module = types.ModuleType("__main__")
     module.__file__ = plan.script
     module.__builtins__ = __builtins__  # type: ignore[attr-defined]
@@ -90,7 +93,8 @@ def run(plan: Plan, module: types.ModuleType) -> int:
             type=type(error).__name__,
             message=str(error)[:2000],
             site=innermost(error),
-            waiting=record.waiting,
+            doing=doing(error),
+            chain=chain_of(error),
         )
         sys.stderr.write(text)
         return 1
@@ -127,6 +131,9 @@ def leave() -> None:
         sys.modules["__main__"].__dict__.clear()
         gc.collect()
         contents.compare_all()
+    for paper in Path(record.plan.folder).glob("augments-*"):
+        _, generator, loader = paper.name.split("-")
+        record.write("augments", generator=generator, loader=int(loader))
     record.write("exit")
 
 
@@ -141,13 +148,33 @@ def left(exit_: SystemExit) -> int:
     return code
 
 
-def innermost(error: BaseException) -> str | None:
-    """The user's line that raised."""
+def doing(error: BaseException) -> str:
+    """What the user's line was in when it raised."""
     from multicard.verify.probe import record as recording
 
-    found, tb = None, error.__traceback__
+    names: list[str] = []
+    tb = error.__traceback__
     while tb is not None:
         if recording.is_the_users(tb.tb_frame.f_code.co_filename):
-            found = f"{tb.tb_frame.f_code.co_filename}:{tb.tb_lineno}"
+            names = []
+        else:
+            names.append(tb.tb_frame.f_code.co_name)
         tb = tb.tb_next
-    return found
+    return doing_in(reversed(names))
+
+
+def chain_of(error: BaseException) -> list[str]:
+    """The user's lines through which an exception came, innermost first."""
+    from multicard.verify.probe import record as recording
+
+    found, tb = [], error.__traceback__
+    while tb is not None:
+        if recording.is_the_users(tb.tb_frame.f_code.co_filename):
+            found.append(f"{tb.tb_frame.f_code.co_filename}:{tb.tb_lineno}")
+        tb = tb.tb_next
+    return found[::-1]
+
+
+def innermost(error: BaseException) -> str | None:
+    """The user's line that raised."""
+    return next(iter(chain_of(error)), None)

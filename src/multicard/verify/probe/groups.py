@@ -11,34 +11,12 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from multicard.verify.doing import COLLECTIVES
 from multicard.verify.plan import Plan
 from multicard.verify.probe import batchnorm
 from multicard.verify.probe import record as recording
 from multicard.verify.probe.patching import Function, replace
 
-COLLECTIVES = (
-    "all_reduce",
-    "all_reduce_coalesced",
-    "broadcast",
-    "reduce",
-    "all_gather",
-    "all_gather_into_tensor",
-    "all_gather_coalesced",
-    "gather",
-    "scatter",
-    "reduce_scatter",
-    "reduce_scatter_tensor",
-    "all_to_all",
-    "all_to_all_single",
-    "barrier",
-    "monitored_barrier",
-    "all_gather_object",
-    "gather_object",
-    "broadcast_object_list",
-    "scatter_object_list",
-    "send",
-    "recv",
-)
 WRITTEN_DOWN = 20_000
 COUNT = [0]
 KEPT: list[Any] = []  # process groups: whoever lets go of the last reference joins its threads, and may hang
@@ -53,7 +31,7 @@ def _counted(name: str) -> Callable[[Function], Function]:
             COUNT[0] += 1
             record.waiting = name
             if COUNT[0] < WRITTEN_DOWN:
-                record.write("collective", name=name, number=COUNT[0], site=recording.site())
+                record.write("collective", name=name, number=COUNT[0], chain=recording.chain())
             record.events += 1
             result = original(*args, **keywords)
             # an exception leaves `waiting` as it is: the rank failed in this collective

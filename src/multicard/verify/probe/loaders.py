@@ -6,11 +6,13 @@ the number of ranks do not matter. Whether the dealing was right is judged from 
 it.
 """
 
+import json
 import math
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -48,6 +50,7 @@ class Dealer:
     counterpart: DealtLoader | None = None
     trains: bool = False
     passes: int = 0
+    total: int = 0
     current: "Pass | None" = None
     inverse: dict[int, int] | None = None
 
@@ -85,10 +88,32 @@ class Course:
         self.plan: Plan | None = None
         self.replay: Replay | None = None
         self.made: dict[str, int] = {}
-        self.training_batches = 0
         self.per_step = 0  # batches to an optimizer step
         self.steps = 0
         self.finish_at: int | None = None
+
+    @property
+    def training_batches(self) -> int:
+        return sum(dealer.total for dealer in DEALERS.values() if dealer.trains or dealer.replayed)
+
+    def learn(self) -> None:
+        """What rank 0 has found out; a rank that steps otherwise must still be cut short where the others are."""
+        assert self.plan is not None
+        paper = Path(self.plan.meeting) / "training.json"
+        if self.plan.role != "migrated" or self.plan.rank == 0 or not paper.exists():
+            return
+        told = json.loads(paper.read_text())
+        self.per_step = told["per_step"]
+        for dealer in DEALERS.values():
+            dealer.trains = dealer.trains or list(dealer.key) in told["trains"]
+
+    def teach(self) -> None:
+        assert self.plan is not None
+        if self.plan.role == "migrated" and self.plan.rank == 0:
+            paper = Path(self.plan.meeting) / "training.json"
+            trains = [dealer.key for dealer in DEALERS.values() if dealer.trains]
+            paper.with_suffix(".part").write_text(json.dumps({"per_step": self.per_step, "trains": trains}))
+            paper.with_suffix(".part").rename(paper)
 
     @property
     def cut(self) -> int | None:
@@ -162,6 +187,7 @@ def made(loader: Any) -> None:
     recording.record().write(
         "loader",
         key=[_short(site), nth],
+        name=dealer.name,
         counterpart=list(counterpart.key) if counterpart else None,
         site=site,
         dataset=type(base).__name__,
@@ -258,6 +284,14 @@ class Watched:
         )
         through.drawn = source
         for indices in source:
+            while randomness.DRAWN:
+                recording.record().write(
+                    "drawn",
+                    key=dealer.key,
+                    number=through.number,
+                    **randomness.DRAWN.pop(0),
+                    site=dealer.site,
+                )
             if not self.batched:
                 through.batches.append(base_indices(self.dataset, [indices]))
                 yield indices
@@ -344,6 +378,8 @@ def _next(original: Function) -> Function:
 
 def _give(through: Pass, fetch_next: Callable[[], Any]) -> Any:
     dealer = through.dealer
+    if not dealer.trains and through.given:
+        COURSE.learn()
     if dealer.trains and not dealer.replayed:
         _perhaps_enough(through)
         cut = COURSE.cut
@@ -364,8 +400,7 @@ def _give(through: Pass, fetch_next: Callable[[], Any]) -> Any:
         raise
     given = through.given
     through.given += 1
-    if dealer.trains or dealer.replayed:
-        COURSE.training_batches += 1
+    dealer.total += 1
     PENDING.append(through)
     indices = through.batches[given] if given < len(through.batches) else []
     recording.record().write(
@@ -497,15 +532,17 @@ def stepped() -> None:
         return
     alive = [entry for entry in PENDING if entry.iterator is not None and entry.iterator() is not None]
     count: dict[tuple[str, int], int] = {}
+    news = False
     for through in alive or list(PENDING):
         dealer = through.dealer
         count[dealer.key] = count.get(dealer.key, 0) + 1
         if not dealer.trains:
-            dealer.trains = True
+            dealer.trains = news = True
             recording.record().write("trains", key=dealer.key)
     if not COURSE.per_step:
         COURSE.per_step = max(count.values())
-        COURSE.training_batches += COURSE.per_step
+    if news:
+        COURSE.teach()
     PENDING.clear()
 
 
@@ -515,18 +552,28 @@ def _fetch(original: Function) -> Function:
         if not tag or not self.auto_collation:
             return original(self, indices)
         samples = []
-        with randomness.generators_kept():
-            key = randomness.PHASE.key
-            randomness.PHASE.key = None
-            for index in indices:
-                randomness.seed_all(
-                    randomness.mix(randomness.PHASE.seed, *tag, *_numbers(self.dataset, index))
-                )
+        with randomness.generators_kept(), randomness.as_before_training():
+            for at, index in enumerate(indices):
+                seed = randomness.mix(randomness.PHASE.seed, *tag, *_numbers(self.dataset, index))
+                randomness.seed_all(seed)
+                before = randomness.states() if at == 0 and tag[-1] == 0 else {}
                 samples.append(_one(self.dataset, index))
-            randomness.PHASE.key = key
+                _note_augmentation(before, tag)
         return self.collate_fn(samples)
 
     return fetch_seeded
+
+
+def _note_augmentation(before: dict[str, int], tag: tuple[int, ...]) -> None:
+    """Tell which generators a sample was drawn with; a worker cannot write events, so by leaving a file."""
+    assert COURSE.plan is not None
+    if not before:
+        return
+    worker = data.get_worker_info() is not None
+    for name, state in randomness.states().items():
+        if state != before[name]:
+            # a worker's generators are all seeded by one number, which the main process draws from torch's
+            (Path(COURSE.plan.folder) / f"augments-{'torch' if worker else name}-{tag[0]}").touch()
 
 
 def _numbers(dataset: Any, index: Any) -> list[int]:

@@ -23,7 +23,16 @@ PAST_SITES: list[str] = []
 WRAPPED: "weakref.WeakKeyDictionary[nn.Module, bool]" = weakref.WeakKeyDictionary()
 REDUCED = WeakTensorKeyDictionary()
 HELD = WeakTensorKeyDictionary()
+SINCE: "weakref.WeakKeyDictionary[nn.Module, int]" = (
+    weakref.WeakKeyDictionary()
+)  # backward calls since its forward
 DEPTH = [0]
+
+
+def backward_called() -> None:
+    COUNTS["backward"] += 1
+    for module in SINCE:
+        SINCE[module] += 1
 
 
 class Evaluation:
@@ -71,17 +80,22 @@ def names_of(parameters: list[Tensor]) -> list[str]:
     return [name or f"parameter {i}" for i, name in enumerate(names)]
 
 
-def buffers_around(parameters: list[Tensor]) -> list[tuple[str, Tensor]]:
-    """Floating-point buffers of the models that hold these parameters, in the order of the parameters."""
+def _holding(parameters: list[Tensor]) -> list[nn.Module]:
+    """The models that hold these parameters, in the order of the parameters."""
     order = {id(p): i for i, p in reversed(list(enumerate(parameters)))}
     holding: list[tuple[int, nn.Module]] = []
     for module in roots_alive():
         at = min((order[id(p)] for p in module.parameters() if id(p) in order), default=None)
         if at is not None:
             holding.append((at, module))
+    return [module for _, module in sorted(holding, key=lambda pair: pair[0])]
+
+
+def buffers_around(parameters: list[Tensor]) -> list[tuple[str, Tensor]]:
+    """Floating-point buffers of the models that hold these parameters, in the order of the parameters."""
     found: list[tuple[str, Tensor]] = []
     seen: set[int] = set()
-    for _, module in sorted(holding, key=lambda pair: pair[0]):
+    for module in _holding(parameters):
         for name, buffer in module.named_buffers():
             if buffer.is_floating_point() and id(buffer) not in seen:
                 seen.add(id(buffer))
@@ -101,7 +115,8 @@ def since_last_step(parameters: list[Tensor]) -> dict[str, Any]:
     return {
         "counts": global_counts,
         "past": sites,
-        "unreduced": [i for i, p in enumerate(parameters) if p in HELD and p not in REDUCED],
+        "unreduced": [i for i, p in enumerate(parameters) if p in HELD and not REDUCED[p]],
+        "again": [i for i, p in enumerate(parameters) if p in HELD and SINCE.get(HELD[p], 0) > 1],
         "unheld": [i for i, p in enumerate(parameters) if p not in HELD],
     }
 
@@ -119,10 +134,9 @@ def _wrap(original: Function) -> Function:
         WRAPPED[module] = True
         frozen = []
         for name, parameter in module.named_parameters():
-            HELD[parameter] = True
-            if parameter.requires_grad:
-                REDUCED[parameter] = True
-            else:
+            HELD[parameter] = module
+            REDUCED[parameter] = parameter.requires_grad
+            if not parameter.requires_grad:
                 frozen.append(strip(name))
         record.write(
             "wrap",
@@ -139,7 +153,9 @@ def _wrap(original: Function) -> Function:
 def _through(original: Function) -> Function:
     def forward(self: Any, *args: Any, **keywords: Any) -> Any:
         record = recording.record()
+        record.write_once("forward", recording.site(), site=recording.site(), training=self.training)
         if torch.is_grad_enabled():
+            SINCE[self.module] = 0
             COUNTS["through" if self.require_backward_grad_sync else "unsynchronised"] += 1
         DEPTH[0] += 1
         record.doing = "DDP forward"
@@ -179,6 +195,26 @@ def _post(module: nn.Module, _: Any, __: Any) -> None:
         return
     EVALUATION.seen.add(id(inner))
     note_buffers(inner, "evaluated")
+
+
+def note_models(parameters: list[Tensor], occasion: str) -> None:
+    """The weights of all models, frozen ones and copies too: they must be alike on all ranks, and in both runs."""
+    from multicard.verify.probe import training
+
+    holding = _holding(parameters)
+    kept = [module for module in roots_alive() if module not in holding]
+    for module, trained in [*((m, True) for m in holding), *((m, False) for m in kept)]:
+        named = [(strip(name), p) for name, p in module.named_parameters()]
+        if named:
+            recording.record().write(
+                "model",
+                occasion=occasion,
+                site=recording.site(),
+                type=type(module).__name__,
+                trained=trained,
+                names=[name for name, _ in named],
+                weights=training.sketch([p for _, p in named]),
+            )
 
 
 def note_buffers(module: Any, kind: str) -> None:

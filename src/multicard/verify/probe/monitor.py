@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from types import FrameType
 
+from multicard.verify.doing import doing_in
 from multicard.verify.plan import Plan
 from multicard.verify.probe import record as recording
 
@@ -21,10 +22,7 @@ def doing(frame: FrameType | None, record: recording.Record) -> str:
     while frame is not None and not recording.is_the_users(frame.f_code.co_filename):
         names.append(frame.f_code.co_name)
         frame = frame.f_back
-    for name in ("init_process_group", "destroy_process_group", "new_group", "_sync_buffers", "sleep"):
-        if name in names:
-            return name
-    return record.doing
+    return doing_in(names) or record.doing
 
 
 def stand(record: recording.Record, main: int) -> dict[str, object]:

@@ -66,6 +66,16 @@ def seed_all(seed: int) -> None:
 
 
 @contextlib.contextmanager
+def as_before_training() -> Iterator[None]:
+    """Draws are the generators' own, and not for the batch at hand."""
+    key, PHASE.key = PHASE.key, None
+    try:
+        yield
+    finally:
+        PHASE.key = key
+
+
+@contextlib.contextmanager
 def generators_kept() -> Iterator[None]:
     python, numpy, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
@@ -99,18 +109,27 @@ def _noticed(shape: Sequence[int]) -> None:
     if rows and len(shape) > 0 and shape[0] == rows:
         where = recording.site()
         if where:
-            recording.record().write_once("draw", where, site=where, state=NATURAL.get("torch"))
+            recording.record().write_once("draw", where, site=where)
 
 
 NATURAL: dict[str, int] = {}
+DRAWN: list[dict[str, int]] = []  # what a sampler has drawn since somebody looked
+
+
+def states() -> dict[str, int]:
+    """The state of each generator, in short."""
+    _, keys, position, *_ = np.random.get_state(legacy=True)
+    return {
+        "torch": zlib.crc32(torch.get_rng_state().numpy().tobytes()),
+        "python": hash(random.getstate()[1]) & 0x7FFFFFFF,
+        "numpy": zlib.crc32(keys.tobytes()) ^ int(position),  # type: ignore[union-attr]
+    }
 
 
 def note_natural_state() -> None:
     """The state the script left its generators in when training began."""
     if not NATURAL:
-        NATURAL["torch"] = mix(*torch.get_rng_state()[:64].tolist(), int(torch.get_rng_state().sum()))
-        NATURAL["python"] = mix(*random.getstate()[1][:32])
-        NATURAL["numpy"] = mix(*(int(x) for x in np.random.get_state()[1][:32]))  # type: ignore[index]
+        NATURAL.update(states())
         recording.record().write("generators", **NATURAL)
 
 
@@ -269,7 +288,10 @@ def _randperm(original: Function) -> Function:
 def _keyed(original: Function) -> Function:
     def keyed(*args: Any, **keywords: Any) -> Any:
         if _natural(keywords):
-            return original(*args, **keywords)
+            result = original(*args, **keywords)
+            if keywords.get("generator") is not None and recording.record().mine and len(DRAWN) < 16:
+                DRAWN.append({"count": result.numel(), "result": zlib.crc32(result.contiguous().numpy())})
+            return result
         generator = PHASE.generator.manual_seed(mix(*PHASE.next_key()))
         return original(*args, **{**keywords, "generator": generator})
 
@@ -344,7 +366,9 @@ def _told(what: str) -> Callable[[Function], Function]:
 
 
 def _off(original: Function) -> Function:
-    def identity(input: Tensor, *_: Any, **__: Any) -> Tensor:  # noqa: A002
+    def identity(input: Tensor, p: float = 0.5, training: bool = True, *_: Any, **__: Any) -> Tensor:  # noqa: A002, FBT001, FBT002
+        if training and p > 0 and PHASE.key is not None:
+            recording.record().write_once("dropout")
         return input
 
     return identity

@@ -82,6 +82,11 @@ def user_frames(frame: FrameType | None) -> list[tuple[str, int, str]]:
     return found
 
 
+def chain() -> list[str]:
+    """The lines of the user's script that are being run, innermost first."""
+    return [f"{file}:{line}" for file, line, _ in user_frames(sys._getframe(1))[:5]]  # noqa: SLF001
+
+
 def site() -> str | None:
     """The line of the user's script that is being run, as file:line."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001

@@ -154,6 +154,7 @@ def _use(optimizer: Any) -> None:
     if step == 0:
         steps.keep("start", number, 0, [p.detach() for p in parameters])
         recording.record().write("names", number=number, names=modules.names_of(parameters))
+        modules.note_models(parameters, f"optimizer {number}")
     fields: dict[str, Any] = {}
     if detailed:
         steps.keep("gradient", number, step, gradients)
@@ -316,6 +317,7 @@ def note_buffers() -> None:
     named = modules.buffers_around(parameters)
     number = steps.passes
     steps.passes += 1
+    modules.note_models(parameters, f"pass {number}")
     if not named:
         return
     steps.keep("buffers", 0, number, [buffer.detach() for _, buffer in named])
@@ -357,7 +359,7 @@ def _backward(original: Function) -> Function:
             if where and where not in steps.backward_sites:
                 steps.backward_sites.append(where)
             recording.record().events += 1
-            modules.COUNTS["backward"] += 1
+            modules.backward_called()
         recording.record().doing = "backward"
         try:
             return original(tensors, *args, **keywords)
@@ -373,6 +375,11 @@ def _schedule(original: Function) -> Function:
         if recording.record().mine:
             where = recording.site()
             recording.record().write_once("schedule", where, site=where)
+            if isinstance(self, torch.optim.lr_scheduler.ReduceLROnPlateau) and (
+                args or "metrics" in keywords
+            ):
+                value = _number(float(args[0] if args else keywords["metrics"]))
+                recording.record().write("plateau", site=where, value=value)
         return original(self, *args, **keywords)
 
     return step

@@ -1390,8 +1390,7 @@ def _like(own: Any, first: Any, items: dict[Any, Any]) -> Any:
     """A dict of the type that this rank holds: a defaultdict keeps its factory."""
     result = copy.copy(own if isinstance(own, dict) else first)
     result.clear()
-    for key, item in items.items():  # not update(): that of a Counter adds
-        result[key] = item
+    result.update(items)
     return result
 
 

@@ -111,6 +111,13 @@ def case_sums_keep_type_and_are_exact() -> None:
     assert [type(each) for each in total] == [int, float, bool, np.float32, np.int64]
     assert total == (big * WORLD, sum([0.1] * WORLD), True, np.float32(0.5 * WORLD), 3 * WORLD)
     assert rt.all_reduce_sum(RANK) == sum(range(WORLD))
+    rounded = [1e8, 3.0, -1e8] if WORLD == 3 else [2.5] * WORLD  # 1e8 + 3 is no float32
+    for value in (
+        np.float32(rounded[RANK]),
+        torch.tensor(rounded[RANK]),
+        np.array(rounded[RANK], dtype=np.float32),
+    ):
+        assert float(rt.all_reduce_sum(value)) == sum(rounded)
     assert rt.all_reduce_sum() == ()
 
 
@@ -199,6 +206,9 @@ def case_a_rank_without_data_holds_what_it_began_with() -> None:
     assert total[3:5] == ([1, 2], {"a": 1.5})
     assert torch.equal(total[5], torch.tensor([1.0, 2.0]))
     assert rt.all_reduce_sum(0.5 if has_data else 0) == 0.5
+    mixed = rt.all_reduce_sum(torch.tensor(3) if has_data else 0.5)
+    assert torch.equal(mixed, torch.tensor(3 + 0.5 * (WORLD - 1)))
+    assert rt.all_reduce_sum(np.int64(3) if has_data else 0.5) == 3 + 0.5 * (WORLD - 1)
     assert type(rt.all_reduce_sum(0.5 if has_data else 0)) is float
     assert rt.all_reduce_sum(None) is None
 
@@ -206,7 +216,10 @@ def case_a_rank_without_data_holds_what_it_began_with() -> None:
 def case_extremes() -> None:
     assert rt.all_reduce_max(RANK, -float(RANK)) == (WORLD - 1, 0.0)
     assert rt.all_reduce_min(RANK, -float(RANK)) == (0, 1.0 - WORLD)
-    assert math.isnan(rt.all_reduce_max(math.nan if RANK == 0 else 1.0))
+    for rank in range(WORLD):
+        own = math.nan if rank == RANK else 1.0
+        assert all(map(math.isnan, (rt.all_reduce_max(own), rt.all_reduce_min(own))))
+        assert rt.all_reduce_max(torch.tensor(own)).isnan()
     assert rt.all_reduce_max(torch.tensor([RANK, 5])).tolist() == [WORLD - 1, 5]
 
 

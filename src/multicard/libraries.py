@@ -1405,8 +1405,11 @@ def _object_method(
     run.record("call", f"{owner.name}.{name}", place, owner, bound)
     if isinstance(place, ast.Call):
         run.escape(place, args, kwargs, f"{owner.name}.{name}")
+    if name == "add_argument":
+        _option(owner, args, kwargs)
     if name in {"parse_args", "parse_known_args"}:
         space = run.birth("namespace", "argparse.Namespace", place)
+        space.attrs.update(owner.attrs)
         if name == "parse_known_args":
             pair = run.birth("tuple", "tuple", place)
             pair.items = [one(space), SOME]
@@ -1426,6 +1429,20 @@ def _object_method(
         child.rest = join(child.rest, one(data))
         return one(child)
     return one(data)
+
+
+def _option(parser: Obj, args: list[Values], kwargs: dict[str, Values]) -> None:
+    """An option of a command line: a word that it is given by default may name a module or a class."""
+    flags = [value.value for values in args for value in values if isinstance(value, Const)]
+    names = [flag for flag in flags if isinstance(flag, str)]
+    words = [
+        value
+        for value in kwargs.get("default", ())
+        if isinstance(value, Const) and isinstance(value.value, str)
+    ]
+    if names and words:
+        longest = max(names, key=len).lstrip("-").replace("-", "_")
+        parser.attrs[longest] = join(frozenset(Const(word.value, config=True) for word in words), SOME)
 
 
 def is_value(value: Value) -> bool:

@@ -97,6 +97,10 @@ def _imports(module: Module) -> Iterator[str]:
 
 def _named_by(module: Module, node: ast.expr) -> Iterator[str]:
     """The modules that the argument of `import_module` may name: those in the package that its literal part names."""
+    if not any(isinstance(part, ast.Constant) for part in walk(node)):
+        texts = {part.value for part in walk(module.tree) if isinstance(part, ast.Constant)}
+        yield from sorted(text for text in texts if isinstance(text, str) and text.isidentifier())
+        return
     words = [
         part.value for part in walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)
     ]

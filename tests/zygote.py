@@ -2,8 +2,8 @@
 
     python tests/zygote.py jobs.json results.json
 
-A job: folder, entry, args, world, seconds.  A result: for each rank its exit code (None: it had to be ended), what it
-printed, and what it said on stderr.
+A job: folder, entry, args, world, seconds, perhaps env.  A result: for each rank its exit code (None: it had to be
+ended), what it printed, and what it said on stderr.
 """
 
 import json
@@ -97,6 +97,7 @@ def child(job: dict[str, Any], rank: int, port: int) -> None:
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
     os.chdir(folder)
+    os.environ |= job.get("env", {})
     if job["world"] > 1:
         os.environ |= {
             "RANK": str(rank),

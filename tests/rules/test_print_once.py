@@ -33,6 +33,10 @@ MIGRATED = {
         "import logging\nhandler = logging.FileHandler(p if p else 'a.log')",
         "handler = logging.FileHandler((p if p else 'a.log') if rank == 0 else os.devnull)",
     ),
+    "a log file may be named by its keyword": (
+        "import logging\nhandler = logging.FileHandler(filename='a.log', mode='a')",
+        "handler = logging.FileHandler(filename='a.log' if rank == 0 else os.devnull, mode='a')",
+    ),
     "a question": (
         "name = input('name? ')",
         "name = broadcast_value(input('name? ') if rank == 0 else None)",

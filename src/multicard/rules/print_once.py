@@ -220,9 +220,10 @@ def _log_file(facts: Facts, module: Module, call: ast.Call, names: frozenset[str
         path = next((keyword.value for keyword in call.keywords if keyword.arg == "filename"), None)
         if isinstance(path, ast.Constant) and path.value is None:
             path = None
-    elif names & set(_FILES) and call.args:
-        path = call.args[0]
-        screens = {value.name for value in facts.values(path) if isinstance(value, Lib)}
+    elif names & set(_FILES) and (call.args or call.keywords):
+        named = next((k.value for k in call.keywords if k.arg in {"filename", "sink"}), None)
+        path = call.args[0] if call.args else named
+        screens = {value.name for value in facts.values(path) if isinstance(value, Lib)} if path else set()
         if screens & _SCREEN or isinstance(path, ast.Starred | ast.Lambda):
             path = None
     if path is not None and not guarded(facts, module, call):

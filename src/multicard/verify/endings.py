@@ -152,13 +152,14 @@ def of_hang(pair: Pair, where: tuple[Where, ...]) -> Cause:
             "部分进程离开训练循环而其他进程没有：停止之前要先达成一致",
         )
         return Cause("MC403", text, stopped)
-    guarded, site = next(((w, s) for w in waiting if (s := _only_here(pair, w)) is not None), (None, None))
+    guarded = _parted(pair) or next((g for w in waiting if (g := _only_here(pair, w)) is not None), None)
     if guarded is not None:
+        name, site = guarded
         text = Text(
-            f"{guarded.doing} is called on some ranks only: it stands under a condition that not all ranks meet",
-            f"{guarded.doing} 只在部分进程上调用：它处在并非所有进程都满足的条件之下",
+            f"{name} is called on some ranks only: it stands under a condition that not all ranks meet",
+            f"{name} 只在部分进程上调用：它处在并非所有进程都满足的条件之下",
         )
-        return Cause(GUARDED.get(guarded.doing, "MC506"), text, site)
+        return Cause(GUARDED.get(name, "MC506"), text, site)
     text = Text("the ranks wait for each other at different lines", "各进程停在不同的行互相等待")
     return Cause("MC506", text, waiting[0].site if waiting else None)
 
@@ -171,18 +172,37 @@ def _trains_at(pair: Pair, place: Where) -> bool:
     return any(call["training"] for call in calls)
 
 
-def _only_here(pair: Pair, place: Where) -> str | None:
-    """The innermost line on this rank's way to its collective from which no other rank has called one."""
-    if place.doing not in GUARDED and place.doing not in COLLECTIVES:
-        return None
-    others = {
+def _called_elsewhere(pair: Pair, rank: int) -> set[str]:
+    """All lines from which the other ranks have called a collective."""
+    return {
         pair.shown(site)
-        for rank, trace in enumerate(pair.ranks)
-        if rank != place.rank
+        for other, trace in enumerate(pair.ranks)
+        if other != rank
         for event in trace.of("collective")
         for site in event["chain"]
     }
-    return next((site for site in place.chain if site not in others), None)
+
+
+def _only_here(pair: Pair, place: Where) -> tuple[str, str] | None:
+    """The innermost line on this rank's way to its collective from which no other rank has called one."""
+    if place.doing not in COLLECTIVES:
+        return None
+    others = _called_elsewhere(pair, place.rank)
+    site = next((site for site in place.chain if site not in others), None)
+    return None if site is None else (place.doing, site)
+
+
+def _parted(pair: Pair) -> tuple[str, str] | None:
+    """The first collective at which the ranks' calls are not the same any more, and that one rank alone makes."""
+    for calls in zip(*(trace.of("collective") for trace in pair.ranks), strict=False):
+        if len({(call["name"], tuple(call["chain"])) for call in calls}) > 1:
+            for rank, call in enumerate(calls):
+                others = _called_elsewhere(pair, rank)
+                alone = next((s for s in map(pair.shown, call["chain"]) if s not in others), None)
+                if alone is not None:
+                    return call["name"], alone
+            return None
+    return None
 
 
 def _ran_out(pair: Pair, waiting: list[Where]) -> str | None:

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from multicard.messages import Language, Text
-from multicard.verify.verdict import Check, Verdict, Where
+from multicard.verify.verdict import Cause, Check, Verdict, Where
 
 MARK = {"held": "[green]✓[/]", "told": "[yellow]✓[/]", "failed": "[red]✗[/]", "skipped": "[dim]–[/]"}
 STATE = {
@@ -110,24 +110,33 @@ def show(verdict: Verdict, language: Language, console: Console) -> None:
 
 
 def table(verdict: Verdict, language: Language) -> Table:
-    zh = language == "zh"
     grid = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     grid.add_column(width=1)
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
+    told: set[Cause] = set()
     for check in verdict.checks:
-        grid.add_row(MARK[check.state], escape(check.title.to(language)), _detail(check, language, zh=zh))
+        detail = _detail(check, language)
+        if check.cause is not None:
+            detail += "\n" + _cause(check.cause, language, known=check.cause in told)
+            told.add(check.cause)
+        grid.add_row(MARK[check.state], escape(check.title.to(language)), detail)
     return grid
 
 
-def _detail(check: Check, language: Language, *, zh: bool) -> str:
+def _detail(check: Check, language: Language) -> str:
     text = escape(check.detail.to(language))
     if check.state == "skipped":
-        return f"[dim]{'不适用：' if zh else 'not applicable: '}{text}[/]"
-    if check.cause is None:
-        return text
-    at = f"  [cyan]{escape(check.cause.site)}[/]" if check.cause.site else ""
-    return f"{text}\n[bold]{check.cause.code}[/] {escape(check.cause.why.to(language))}{at}"
+        return f"[dim]{STATE['skipped'].to(language)}{'：' if language == 'zh' else ': '}{text}[/]"
+    return text
+
+
+def _cause(cause: Cause, language: Language, *, known: bool) -> str:
+    """The code, the reason and the line; of a cause that has been told, the code."""
+    if known:
+        return f"[dim]{cause.code} {'同上' if language == 'zh' else 'as above'}[/]"
+    at = f"  [cyan]{escape(cause.site)}[/]" if cause.site else ""
+    return f"[bold]{cause.code}[/] {escape(cause.why.to(language))}{at}"
 
 
 def as_data(verdict: Verdict, language: Language) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 One card normalises over its whole batch, N cards each over their share: a difference that every correct
 migration has, and that would hide all others. SyncBatchNorm removes it and refuses CPUs; here it is done
 with a differentiable all-reduce. What stays as in the real run: each rank's running statistics are its own
-until somebody synchronises them. So ranks other than 0 move theirs by a millionth, too little to change a
+until somebody synchronises them. So ranks other than 0 have theirs off by a last bit, too little to change a
 result and enough to be seen.
 """
 
@@ -17,7 +17,6 @@ from torch import Tensor
 from multicard.verify.probe import record as recording
 from multicard.verify.probe.patching import Function, replace
 
-MARK = 1e-6
 GROUP: list[Any] = []
 
 
@@ -75,18 +74,17 @@ def normalise(
     if bias is not None:
         y = y + bias.double().view(shape)
     with torch.no_grad():
-        _remember(running_mean, mean, momentum, var)
-        _remember(running_var, var * (n / (n - 1).clamp(min=1.0)), momentum, var)
+        _remember(running_mean, mean, momentum)
+        _remember(running_var, var * (n / (n - 1).clamp(min=1.0)), momentum)
     return y.to(x.dtype)
 
 
-def _remember(running: Tensor | None, value: Tensor, momentum: float, var: Tensor) -> None:
+def _remember(running: Tensor | None, value: Tensor, momentum: float) -> None:
     if running is None:
         return
     running.mul_(1 - momentum).add_((momentum * value).to(running.dtype))
-    rank = dist.get_rank()
-    if rank:
-        running.add_((MARK * rank * (value.abs() + var.sqrt())).to(running.dtype))
+    for _ in range(dist.get_rank()):
+        running.copy_(torch.nextafter(running, torch.full_like(running, torch.inf)))
 
 
 def _batch_norm(original: Function) -> Function:

@@ -262,7 +262,7 @@ def update_against(before: list[Tensor], mine: list[Tensor], theirs: list[Tensor
 
 def _take_over(parameters: list[Tensor], theirs: list[Tensor | None]) -> None:
     with torch.no_grad():
-        for own, other in zip(parameters, theirs, strict=True):
+        for own, other in zip(parameters, theirs, strict=False):
             if other is not None and own.shape == other.shape:
                 own.copy_(other)
 
@@ -326,6 +326,7 @@ def note_buffers() -> None:
     if theirs is not None:
         mine: list[Tensor | None] = [buffer.detach() for _, buffer in named]
         fields["against"] = against(mine, theirs, [buffer for _, buffer in named])
+        _take_over([buffer for _, buffer in named], theirs)
     recording.record().write("buffers", number=number, names=[name for name, _ in named], **fields)
 
 

@@ -32,6 +32,7 @@ from multicard.values import (
     Value,
     Values,
     data_of,
+    in_source,
     join,
     merge,
     objects,
@@ -123,6 +124,7 @@ class Interpreter:
         self.calls: list[ast.AST] = []
         self.stack: list[Frame] = []
         self.inside: list[Obj] = []
+        self.iterating: set[Obj] = set()
         self.grad = True
         self.evaluating: dict[Obj, bool] = {}
         self.dead = False
@@ -782,24 +784,30 @@ class Interpreter:
 
     # --- iteration -------------------------------------------------------------------------------------------
 
-    def loaders_of(self, values: Values, depth: int = 0) -> list[Obj]:
+    def loaders_of(self, values: Values) -> list[Obj]:
         """The loaders whose batches a loop over these values walks through."""
-        found: list[Obj] = []
-        for value in values:
-            if isinstance(value, Obj):
-                if value.kind == "loader":
-                    found.append(value)
-                elif value.kind == "iter" and depth < 5:
-                    for base in value.items or ():
-                        found += [item for item in self.loaders_of(base, depth + 1) if item not in found]
-                    found += [item for item in data_of(value.rest).loaders if item not in found]
-        return found
+        found: dict[Obj, None] = {}
+        chain = [value for value in values if isinstance(value, Obj)]
+        for value in chain:
+            if value.kind == "loader":
+                found[value] = None
+            elif value.kind == "iter":
+                inner = [item for base in value.items or () for item in base if isinstance(item, Obj)]
+                chain += [item for item in inner if item not in chain]
+                found.update(dict.fromkeys(data_of(value.rest).loaders))
+        return sorted(found, key=in_source)
 
     def iterate(self, values: Values) -> Values:
-        """What a loop over these values is given."""
+        """What a loop over these values is given; an iterator over itself gives nothing new."""
         result: Values = NOTHING
         for value in values:
-            result = join(result, self._element(value))
+            if isinstance(value, Obj):
+                if value not in self.iterating:
+                    self.iterating.add(value)
+                    result = join(result, self._element(value))
+                    self.iterating.remove(value)
+            else:
+                result = join(result, self._element(value))
         return result or SOME
 
     def _element(self, value: Value) -> Values:
@@ -818,10 +826,7 @@ class Interpreter:
                 pair.items = [self.iterate(base) for base in value.items or ()]
                 return one(pair)
             case Obj(kind="iter"):
-                result = value.rest
-                for base in value.items or ():
-                    result = join(result, self.iterate(base))
-                return result or SOME
+                return self._chained(value)
             case Obj(kind="list" | "tuple" | "set"):
                 result = value.rest
                 for item in value.items or ():
@@ -855,6 +860,19 @@ class Interpreter:
                 return one(data_of(one(value)))
             case _:
                 return SOME
+
+    def _chained(self, first: Obj) -> Values:
+        """What an iterator over iterators gives, each looked into once."""
+        result: Values = NOTHING
+        chain = [first]
+        for here in chain:
+            result = join(result, here.rest)
+            for value in [value for base in here.items or () for value in base]:
+                if isinstance(value, Obj) and value.kind == "iter" and value.name not in {"zip", "enumerate"}:
+                    chain += [value] if value not in chain else []
+                else:
+                    result = join(result, self.iterate(one(value)))
+        return result or SOME
 
     # --- expressions -----------------------------------------------------------------------------------------
 

@@ -181,6 +181,10 @@ def join(first: Values, second: Values) -> Values:
     if not first:
         return second
     both = first | second
+    if len(both) == len(first):
+        return first
+    if len(both) == len(second):
+        return second
     data = [value for value in both if isinstance(value, Data)]
     if len(data) > 1:
         both = (both - frozenset(data)) | {merge(data)}

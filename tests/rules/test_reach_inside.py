@@ -26,10 +26,6 @@ MIGRATED = {
         "for part in model.children():\n    print(part)",
         "for part in model.module.children():",
     ),
-    "a layer is replaced": (
-        "model.classifier = nn.Linear(8, 5)",
-        "model.module.classifier = nn.Linear(8, 5)",
-    ),
     "a number is counted up": ("model.seen = model.seen + 8", "model.module.seen = model.module.seen + 8"),
     "named at run time": ("layer = getattr(model, 'features')", "layer = getattr(model.module, 'features')"),
     "twice on a line": (

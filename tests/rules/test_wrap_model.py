@@ -145,6 +145,13 @@ BARE = {
         + LOOP.replace("nn.functional.cross_entropy(model(x), y)", "model.loss(x)"),
         "broadcast_model(model)\n        average_gradients(model)",
     ),
+    "it gets a new part after training has begun": (
+        HEAD + MAKE + OPTIMIZER + LOOP + "model.classifier = nn.Linear(8, 5)\n" + OPTIMIZER + LOOP,
+        (
+            "broadcast_model(model)\n        average_gradients(model)\nbroadcast_model(model)\n"
+            "        average_gradients(model)"
+        ),
+    ),
     "parts of it are called": (
         HEAD + MAKE + OPTIMIZER + LOOP.replace("model(x)", "model.classifier(model.features(x))"),
         "        average_gradients(model)",

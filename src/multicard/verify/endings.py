@@ -64,7 +64,7 @@ ERRORS: tuple[tuple[str, str, str, str], ...] = (
         "进程在文件写出之前读取，或读取了从未写出的文件",
     ),
     (
-        r"default process group has not been initialized",
+        r"[Dd]efault process group has not been initialized",
         "MC101",
         "a collective before the process group is made",
         "在初始化进程组之前使用了集合通信",

@@ -1,0 +1,96 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multicard.verify import printed
+
+
+@pytest.mark.parametrize(
+    ("line", "numbers"),
+    [
+        ("Epoch 3: loss 0.1234, acc 91.5%", ["3", "0.1234", "91.5"]),
+        ("lr 1e-3, momentum -0.9", ["1e-3", "-0.9"]),
+        ("val loss nan", ["nan"]),
+        ("conv2d layer3 has 1,234,567 weights", ["1,234,567"]),
+        ("第 2 轮，准确率=0.9412", ["2", "0.9412"]),
+        ("[[12  0  3]", ["12", "0", "3"]),
+    ],
+)
+def test_numbers_are_read(line: str, numbers: list[str]) -> None:
+    assert [number.text for number in printed.read(line).numbers] == numbers
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("epoch 1 took 3.2s", ["1"]),
+        ("用时=12.5秒", []),
+        ("time: 5.21 | loss 0.5", ["0.5"]),
+        ("2026-11-30 18:30:27 step 4", ["4"]),
+        ("saved runs/20261130-194738-188103/best.pth 2", ["2"]),
+        ("120 it/s, 7 right", ["7"]),
+        ("总耗时：45.1 秒", []),
+    ],
+)
+def test_durations_and_moments_are_not_compared(line: str, left: list[str]) -> None:
+    assert [number.text for number in printed.read(line).numbers] == left
+
+
+def test_the_same_lines_are_the_same() -> None:
+    lines = ["epoch 1 loss 0.5", "epoch 2 loss 0.25", "done"]
+    found = printed.compare(lines, lines)
+    assert not found.differences
+    assert (found.numbers, found.lines) == (4, 3)
+
+
+def test_lines_of_the_migrated_script_alone_are_told_apart() -> None:
+    found = printed.compare(["loss 0.5", "bye"], ["rank 0 of 2", "loss 0.5"])
+    assert (found.missing, found.extra) == (("bye",), ("rank # of #",))
+
+
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        ("seen 357", "seen 358"),
+        ("loss 0.5000", "loss 0.5100"),
+        ("loss nan", "loss 0.5"),
+        ("epoch 3 loss 0.5", "epoch 4 loss 0.5"),
+    ],
+)
+def test_differences_are_found(own: str, other: str) -> None:
+    [difference, *_] = printed.compare([own], [other]).differences
+    assert (difference.own, difference.other) == (own, other)
+
+
+def test_a_last_digit_may_differ_once() -> None:
+    own = [f"loss 0.{n:04d}" for n in range(1000, 1040)]
+    other = ["loss 0.1001", *own[1:]]
+    assert not printed.compare(own, other).differences
+
+
+def test_a_last_digit_may_not_differ_always() -> None:
+    own = [f"loss 0.{n:04d}" for n in range(1000, 1040)]
+    other = [f"loss 0.{n + 1:04d}" for n in range(1000, 1040)]
+    assert len(printed.compare(own, other).differences) == 40
+
+
+def test_rows_of_a_table_are_a_set() -> None:
+    assert not printed.differing_lines(["a,1", "b,2"], ["b,2", "a,1"], in_order=False)
+    assert printed.differing_lines(["a,1", "b,2"], ["b,1", "a,2"], in_order=False)
+
+
+def test_lines_of_a_text_are_in_order() -> None:
+    assert printed.differing_lines(["loss 0.5", "loss 0.2"], ["loss 0.2", "loss 0.5"], in_order=True)
+
+
+@given(st.lists(st.text(max_size=40), max_size=8))
+def test_any_text_equals_itself(lines: list[str]) -> None:
+    found = printed.compare(lines, lines)
+    assert not found.differences
+    assert not found.missing
+
+
+@given(st.floats(-1e6, 1e6), st.integers(0, 6))
+def test_a_number_is_near_itself_however_it_is_printed(value: float, digits: int) -> None:
+    number = printed.number(f"{value:.{digits}f}")
+    assert printed.near(number, number)

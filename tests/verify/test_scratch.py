@@ -1,0 +1,73 @@
+from pathlib import Path
+
+import pytest
+
+from multicard.verify import scratch
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    (root / "data" / "cats").mkdir(parents=True)
+    (root / "data" / "cats" / "1.png").write_bytes(b"cat")
+    (root / "models").mkdir()
+    (root / "models" / "__init__.py").write_text("")
+    (root / ".git").mkdir()
+    (root / "train.py").write_text("print(1)")
+    (root / "old.pt").write_bytes(b"weights")
+    return root
+
+
+def copied(project: Path) -> tuple[Path, Path]:
+    home = project.parent / "scratch"
+    scratch.copy_code(project, home / "tree")
+    return home, home / "tree"
+
+
+def test_code_is_copied_and_data_is_linked(project: Path) -> None:
+    _, tree = copied(project)
+    assert not (tree / "train.py").is_symlink()
+    assert not (tree / "models" / "__init__.py").is_symlink()
+    assert (tree / "data").is_symlink()
+    assert (tree / "old.pt").is_symlink()
+    assert not (tree / ".git").exists()
+
+
+def test_a_new_file_in_linked_data_stays_in_the_copy(project: Path) -> None:
+    home, tree = copied(project)
+    target = tree / "data" / "cats" / "new.txt"
+    scratch.make_own(str(target), str(home), keep=True)
+    target.write_text("mine")
+    assert not (project / "data" / "cats" / "new.txt").exists()
+    assert (tree / "data" / "cats" / "1.png").read_bytes() == b"cat"
+
+
+def test_an_overwritten_file_is_the_copys_own(project: Path) -> None:
+    home, tree = copied(project)
+    scratch.make_own(str(tree / "old.pt"), str(home), keep=False)
+    (tree / "old.pt").write_bytes(b"new")
+    assert (project / "old.pt").read_bytes() == b"weights"
+
+
+def test_a_file_that_is_added_to_keeps_what_it_holds(project: Path) -> None:
+    home, tree = copied(project)
+    scratch.make_own(str(tree / "old.pt"), str(home), keep=True)
+    assert not (tree / "old.pt").is_symlink()
+    assert (tree / "old.pt").read_bytes() == b"weights"
+
+
+def test_paths_outside_are_left_alone(project: Path) -> None:
+    home, _ = copied(project)
+    scratch.make_own(str(project / "old.pt"), str(home), keep=False)
+    assert (project / "old.pt").read_bytes() == b"weights"
+
+
+def test_only_the_way_to_the_script_is_laid_out(project: Path) -> None:
+    inner = project / "jobs" / "a"
+    inner.mkdir(parents=True)
+    (inner / "run.py").write_text("")
+    tree = project.parent / "scratch" / "tree"
+    scratch.lay_out(project, tree, down_to=inner)
+    assert not (tree / "jobs").is_symlink()
+    assert not (tree / "jobs" / "a" / "run.py").is_symlink()
+    assert (tree / "models").is_symlink()

@@ -21,11 +21,12 @@ from multicard.verify import causes, endings
 from multicard.verify.evidence import Event, Pair, Trace
 from multicard.verify.verdict import Where
 
-DRIFT = {"gradients": weights(0.7)}
+DRIFT: Event = {"gradients": weights(0.7)}
 
 
-def drifting(*events: Event, **step_of_all: object) -> Pair:
+def drifting(*events: Event, **more: object) -> Pair:
     """Two ranks whose gradients differ in the first step."""
+    step_of_all: Event = dict(more)
     zero = trace(JOINED, optimizer(), *events, step(**step_of_all), stepped())
     one = trace(JOINED, optimizer(), *events, step(**{**step_of_all, **DRIFT}), stepped(value=3.0))
     return pair(trace(step(against=against(0.5)), stepped()), zero, one)

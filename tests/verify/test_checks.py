@@ -10,11 +10,13 @@ EVEN, ODD = [[0, 2], [4, 6]], [[1, 3], [5, 7]]
 OTHER_EVEN, OTHER_ODD = [[6, 0], [2, 5]], [[7, 4], [3, 1]]
 
 
-def run(*more: Event, **fields: object) -> Trace:
+def run(*more: Event, **with_: object) -> Trace:
+    fields: Event = dict(with_)
     return trace(step(**fields), stepped(), *more)
 
 
-def compared(difference: float, **fields: object) -> Trace:
+def compared(difference: float, **with_: object) -> Trace:
+    fields: Event = dict(with_)
     return trace(step(against=against(difference), **fields), stepped())
 
 
@@ -138,10 +140,10 @@ def test_buffers_at_an_evaluation_are_equal_to_the_bit(other: list[list[float]],
     assert ranks.check_rank_buffers(pair(trace(), one, two)).state == state
 
 
-def deals(*epochs: tuple[list[list[int]], list[list[int]]], own: dict[str, object] | None = None) -> Pair:
+def deals(*epochs: tuple[list[list[int]], list[list[int]]], own: Event | None = None) -> Pair:
     """Two ranks that deal these batches in these epochs; the original holds all eight samples."""
     original = loader(**{"counterpart": ["ddp.py:5", 0], "sampler": "RandomSampler", **(own or {})})
-    parts = [
+    parts: list[list[Event | list[Event]]] = [
         [
             loader(),
             trains(),
@@ -203,7 +205,7 @@ def test_a_weighted_sampler_that_is_dropped() -> None:
 
 
 def evaluations(*shares: list[list[int]]) -> Pair:
-    key = {"counterpart": ["ddp.py:7", 0]}
+    key: Event = {"counterpart": ["ddp.py:7", 0]}
     original = trace(loader(7, **key), epoch(7, 0, [[0, 1, 2], [3, 4]]))
     return pair(original, *(trace(loader(7), epoch(7, 0, share)) for share in shares))
 

@@ -203,7 +203,8 @@ def stuck(ranks: list[Rank], now: float) -> bool:
     alive = [rank for rank in ranks if rank.alive]
     if not alive or any(rank.events < 0 for rank in alive):
         return False
-    quiet = min(now - rank.moved for rank in alive)
+    left = max((rank.ended_at for rank in ranks if rank.ended_at is not None), default=0.0)
+    quiet = now - max(left, *(rank.moved for rank in alive))
     waits = [rank for rank in alive if waiting(rank)]
     if len(waits) == len(alive):
         return quiet > QUIET
@@ -251,9 +252,12 @@ def end(ranks: list[Rank], name: str) -> None:
     """End every process of the run, whatever state it is in, and wait until it is gone."""
     for rank in ranks:
         kill_session(rank.process.pid)
-    for pid in marked(name):
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    while (left := marked(name)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
     for rank in ranks:
         rank.process.wait()
 

@@ -16,7 +16,7 @@ from multicard.interpret import Event, turn_of
 from multicard.libraries import WRITES
 from multicard.source import Module
 from multicard.tree import held, walk
-from multicard.values import Const, Func, Obj, Values, in_source
+from multicard.values import Class, Const, Func, Obj, Values, in_source
 from multicard.wraps import bare_of
 
 Problem = tuple[ast.AST, str, str]
@@ -313,8 +313,15 @@ def _mutations(facts: Facts, visit: Visit) -> Iterator[Problem]:
                 owner = visit.module.text(node.func.value) if module is visit.module else ""
                 if owner in visit.reading.meters:
                     continue
-            for value in facts.values(node.func):
-                if not isinstance(value, Func) or value.node in seen or isinstance(value.node, ast.Lambda):
+            for value in _called(facts, node):
+                if value is None:
+                    yield (
+                        node if depth == 0 else visit.node,
+                        "an object of a library is given the batch, and may keep it",
+                        "库的对象接收了批次,可能会保存其内容",
+                    )
+                    return
+                if value.node in seen or isinstance(value.node, ast.Lambda):
                     continue
                 seen.add(value.node)
                 if isinstance(value.bound, Obj) and value.bound.kind in {"model", "criterion", "dataset"}:
@@ -333,6 +340,27 @@ def _mutations(facts: Facts, visit: Visit) -> Iterator[Problem]:
                     return
                 if depth < 4:
                     waiting.append((value.module, value.node, depth + 1))
+
+
+def _called(facts: Facts, call: ast.Call) -> Iterator[Func | None]:
+    """The local functions that a call may run, `__call__` of local classes too.
+
+    None stands for a library's object that is called for what it does, not for what it gives back.
+    """
+    for value in facts.values(call.func):
+        if isinstance(value, Func):
+            yield value
+        elif isinstance(value, Obj) and value.cls is not None and value.kind not in _MODULES:
+            for cls in value.cls.mro():
+                made = cls.names.get("__call__", ()) if isinstance(cls, Class) else ()
+                yield from (item for item in made if isinstance(item, Func))
+        elif isinstance(value, Obj) and value.kind == "lib":
+            module = facts.module_of.get(call)
+            if module is not None and isinstance(facts.parents(module).get(call), ast.Expr):
+                yield None
+
+
+_MODULES = frozenset({"model", "criterion", "dataset", "wrapped"})
 
 
 def _mutates(function: Func) -> ast.expr | ast.stmt | None:

@@ -43,6 +43,7 @@ import socket
 import struct
 import sys
 import tempfile
+import time
 from collections import Counter, defaultdict, deque
 from datetime import timedelta
 from pathlib import Path
@@ -181,7 +182,9 @@ def setup_ddp(timeout: timedelta = timedelta(hours=2)) -> tuple[int, int, int]:
         atexit.register(_leave, os.getpid())
     _place = place
     if place.world_size > 1:
-        generators = _generators() + ([] if cards is None else [getattr(torch, cards[0])])
+        generators = _generators()
+        if cards is not None and (cards[0] != "cuda" or torch.backends.cuda.is_built()):
+            generators.append(getattr(torch, cards[0]))
         states = broadcast_value([_state_of(generator) for generator in generators])
         for generator, state in zip(generators, states):
             _set_state(generator, state)
@@ -209,6 +212,9 @@ def _join(place: _Place, cards: tuple[str, str] | None, timeout: timedelta) -> N
             options["device_id"] = torch.device(cards[0], place.local_rank)
     if place.world_size > 1:
         dist.init_process_group(**options)
+        # Never freed: gloo's destructor joins its threads while it holds python's lock, and a thread that frees
+        # a tensor at that moment wants the lock too (seen with torch 2.13). The end of the process ends both.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
         return
     with _loopback():
         store = dist.HashStore()  # type: ignore[attr-defined]
@@ -234,7 +240,11 @@ _PATIENCE = 30  # seconds
 
 def _leave(owner: int) -> None:
     """Close the group at exit. A peer that died must not keep us: the process ends when patience does."""
-    if os.getpid() != owner or not dist.is_initialized():
+    if os.getpid() != owner:
+        return
+    if _where().world_size > 1:
+        time.sleep(0.05)  # gloo's threads put down what they hold: they must not want python once it has ended
+    if not dist.is_initialized():
         return
     # A timer of C: at this point python starts no threads any more. It wants a real stderr.
     with contextlib.suppress(AttributeError, OSError, ValueError):

@@ -148,7 +148,7 @@ def _not_reduced(pair: Pair, event: Event, parameters: tuple[int, ...], optimize
             "parameters frozen when the model was wrapped and thawed later are never reduced",
             "包装时被冻结、之后解冻的参数不会被同步",
         )
-    if counts.get("unsynchronised") and not counts.get("through"):
+    if counts.get("unsynchronised") and not counts.get("reduces"):
         return cause(
             pair,
             "MC307",

@@ -18,7 +18,7 @@ from multicard.verify.probe import record as recording
 from multicard.verify.probe.patching import Function, replace
 
 WRAPPERS = ("module.", "_orig_mod.")
-COUNTS = {"backward": 0, "through": 0, "unsynchronised": 0, "past": 0}
+COUNTS = {"backward": 0, "through": 0, "unsynchronised": 0, "past": 0, "reduces": 0}
 PAST_SITES: list[str] = []
 WRAPPED: "weakref.WeakKeyDictionary[nn.Module, bool]" = weakref.WeakKeyDictionary()
 REDUCED = WeakTensorKeyDictionary()
@@ -157,6 +157,7 @@ def _through(original: Function) -> Function:
         if torch.is_grad_enabled():
             SINCE[self.module] = 0
             COUNTS["through" if self.require_backward_grad_sync else "unsynchronised"] += 1
+            COUNTS["reduces"] = int(self.require_backward_grad_sync)  # the last forward decides
         DEPTH[0] += 1
         record.doing = "DDP forward"
         try:

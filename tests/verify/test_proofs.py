@@ -1,0 +1,71 @@
+"""`verify` on whole scripts: correct ones are never failed, and of every mutant the right cause is named.
+
+Slow. Torch is imported once for all runs. `MULTICARD_SEEDS=50` proves each correct script with fifty seeds.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from forkserver import Server, serving
+from mutants import Correct, Mutant, correct, mutants, write_pair
+
+from multicard.verify.prove import prove
+from multicard.verify.trial import Options
+from multicard.verify.verdict import Verdict
+
+pytestmark = pytest.mark.slow
+SEEDS = range(int(os.environ.get("MULTICARD_SEEDS", "1")))
+HANG = 20.0  # seconds within which a hang must be reported, once it is one
+TRAINING = 40.0  # and what the start of the processes and training until then may take on a crowded machine
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server() -> Iterator[Server]:
+    with serving() as started:
+        yield started
+
+
+def verdict_of(folder: Path, script: Correct | Mutant, nproc: int = 2, seed: int = 0) -> Verdict:
+    original, migrated = write_pair(folder, script)
+    options = Options(original, migrated, nproc=nproc, seed=seed, working=folder, timeout=300)
+    return prove(options, lambda *_: None)
+
+
+def told(verdict: Verdict) -> str:
+    """What a reader of a failed test wants to see."""
+    lines = [f"{c.state} {c.name}: {c.detail.en} {c.cause}" for c in verdict.checks if c.state != "held"]
+    return "\n".join([verdict.ended, *lines, *map(str, verdict.where), verdict.traceback])
+
+
+CORRECT = [(script, nproc) for script in correct().values() for nproc in script.processes if nproc > 1]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("script", "nproc"), CORRECT, ids=[f"{script.name}-{nproc}" for script, nproc in CORRECT]
+)
+def test_a_correct_script_is_the_same(script: Correct, nproc: int, seed: int, tmp_path: Path) -> None:
+    verdict = verdict_of(tmp_path, script, nproc, seed)
+    assert verdict.exit_code == 0, told(verdict)
+    assert verdict.steps >= 10
+
+
+@pytest.mark.parametrize("mutant", mutants().values(), ids=lambda mutant: mutant.name)
+def test_a_mutant_is_caught_for_what_it_is(mutant: Mutant, tmp_path: Path) -> None:
+    verdict = verdict_of(tmp_path, mutant)
+    assert verdict.exit_code == 1, told(verdict)
+    named = [check.cause.code for check in verdict.failed if check.cause is not None]
+    if mutant.codes:
+        assert named, told(verdict)
+        assert named[0] in mutant.codes, told(verdict)
+    assert all(words in verdict.traceback for words in mutant.says), told(verdict)
+    if mutant.outcome == "differs":
+        assert verdict.ended == "compared", told(verdict)
+    else:
+        # collectives that meet by chance and do not fit abort the process where others would wait
+        assert verdict.ended in {"hung", "failed"}, told(verdict)
+    if verdict.ended == "hung":
+        assert all(place.site or place.state == "finished" for place in verdict.where), told(verdict)
+        assert verdict.seconds[1] < HANG + TRAINING

@@ -139,6 +139,7 @@ class Page(HTMLParser):
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
+        self.links += [value for name, value in attrs if name in {"src", "href"} and value]
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag

@@ -183,7 +183,7 @@ def setup_ddp(timeout: timedelta = timedelta(hours=2)) -> tuple[int, int, int]:
     _place = place
     if place.world_size > 1:
         generators = _generators()
-        if cards is not None and (cards[0] != "cuda" or torch.backends.cuda.is_built()):
+        if cards is not None and (cards[0] != "cuda" or torch.backends.cuda.is_built()):  # type: ignore[no-untyped-call]
             generators.append(getattr(torch, cards[0]))
         states = broadcast_value([_state_of(generator) for generator in generators])
         for generator, state in zip(generators, states):
@@ -243,7 +243,9 @@ def _leave(owner: int) -> None:
     if os.getpid() != owner:
         return
     if _where().world_size > 1:
-        time.sleep(0.05)  # gloo's threads put down what they hold: they must not want python once it has ended
+        time.sleep(
+            0.05
+        )  # gloo's threads put down what they hold: they must not want python once it has ended
     if not dist.is_initialized():
         return
     # A timer of C: at this point python starts no threads any more. It wants a real stderr.

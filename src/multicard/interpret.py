@@ -42,7 +42,9 @@ from multicard.values import (
 BUILTINS = frozenset(dir(builtins))
 DEEPEST = 24
 _NOWHERE = ast.Tuple([], ast.Load())
-OFTEN = 40
+OFTEN, SELDOM = 40, 4
+"""How many calls of one function are followed; the fewer where the program makes very many calls."""
+MANY = 3000
 CONTAINERS = frozenset({"list", "tuple", "dict", "set", "iter"})
 
 
@@ -134,6 +136,7 @@ class Interpreter:
         self.pruned: list[tuple[list[ast.stmt], Frame, dict[str, Values]]] = []
         self.functions: dict[ast.AST, Func] = {}
         self.count: dict[ast.AST, int] = {}
+        self.followed = 0
         self.known: dict[ast.AST, Values] = {}
         self.seen: dict[ast.AST, Values] = {}
         self.wrapped: dict[Obj, Obj] = {}
@@ -1460,9 +1463,11 @@ class Interpreter:
         definition = function.node
         times = self.count.get(definition, 0)
         active = sum(1 for frame in self.stack if frame.node is definition)
-        if active > 1 or len(self.stack) > DEEPEST or (times > OFTEN and definition in self.known):
+        often = OFTEN if self.followed < MANY else SELDOM
+        if active > 1 or len(self.stack) > DEEPEST or (times > often and definition in self.known):
             return self.known.get(definition, SOME)
         self.count[definition] = times + 1
+        self.followed += 1
         frame = Frame(function.module, definition, {}, function.closure, function.closure.top)
         frame.cls = None
         self.bind_parameters(frame, function, args, kwargs, starred=starred)

@@ -30,6 +30,18 @@ class Options:
     """Codes, or beginnings of codes, to leave out."""
 
 
+_WORDS = (
+    b"backward",
+    b"istributed",
+    b"init_process_group",
+    b"Trainer",
+    b"accelerate",
+    b"deepspeed",
+    b"horovod",
+)
+"""A program without any of these trains nothing and is not distributed: there is no need to follow it."""
+
+
 def migrate(path: Path, options: Options = Options()) -> Plan:
     """Read the script and its local modules, and decide every change; raises `MulticardError`."""
     program = read_program(path)
@@ -48,6 +60,14 @@ def infer(program: Program, options: Options = Options()) -> Facts:
     name = program.entry.path.name
     if not program.entry.tree.body:
         raise NothingToDoError(Text(f"{name}: the file is empty", f"{name}:文件是空的"))
+    nothing = NothingToDoError(
+        Text(
+            f"{name}: no training was found: no loss goes backward into a model in a loop",
+            f"{name}:没有找到训练过程:循环里没有对模型的反向传播",
+        )
+    )
+    if not any(word in module.data for module in program.modules.values() for word in _WORDS):
+        raise nothing
     facts = wrap_models(program)
     distributed = next(iter(facts.events("distributed", dead=False)), None)
     if distributed is not None:
@@ -60,12 +80,7 @@ def infer(program: Program, options: Options = Options()) -> Facts:
             )
         )
     if not facts.trained:
-        raise NothingToDoError(
-            Text(
-                f"{name}: no training was found: no loss goes backward into a model in a loop",
-                f"{name}:没有找到训练过程:循环里没有对模型的反向传播",
-            )
-        )
+        raise nothing
     facts.batch = options.batch
     return facts
 

@@ -188,10 +188,27 @@ def join(first: Values, second: Values) -> Values:
     data = [value for value in both if isinstance(value, Data)]
     if len(data) > 1:
         both = (both - frozenset(data)) | {merge(data)}
-    if len(both) > 24:
-        consts = frozenset(value for value in both if isinstance(value, Const))
-        both = (both - consts) | {PLAIN} if consts else both
-    return both
+    return _fewer(both) if len(both) > MOST else both
+
+
+MOST = 24
+
+
+def _fewer(values: Values) -> Values:
+    """Many literals, or containers made in many places, as one value that depends on what they depend on."""
+    consts = frozenset(value for value in values if isinstance(value, Const))
+    if consts:
+        values = (values - consts) | {PLAIN}
+    held = frozenset(
+        value
+        for value in values
+        if isinstance(value, Obj) and value.kind in _LOOKED_INTO and value.cls is None
+    )
+    if len(held) > MOST:
+        others = values - held
+        data = merge([data_of(held), *(value for value in others if isinstance(value, Data))])
+        values = frozenset(value for value in others if not isinstance(value, Data)) | {data}
+    return values
 
 
 def merge(data: list[Data]) -> Data:
@@ -206,6 +223,10 @@ def merge(data: list[Data]) -> Data:
 
 
 _LOOKED_INTO = frozenset({"list", "tuple", "dict", "set", "iter", "instance", "lib"})
+
+
+_CROWD = 200
+"""Containers that are looked into before what lies deeper is passed over."""
 
 
 def data_of(values: Values) -> Data:
@@ -227,7 +248,7 @@ def data_of(values: Values) -> Data:
                         item for item in (*(value.items or ()), value.rest, *value.attrs.values()) if item
                     ]
         waiting = inner
-        if not waiting:
+        if not waiting or len(seen) > _CROWD:
             break
     return merge(list(found)) if found else PLAIN
 

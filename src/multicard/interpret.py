@@ -1042,6 +1042,8 @@ class Interpreter:
         consts = [item.value for item in key if isinstance(item, Const)]
         match value:
             case Data():
+                if "mask" in data_of(key).tags:
+                    return one(Data(value.models, value.loaders, value.tags | {"selected"}))
                 return one(value)
             case Lib(name=name):
                 return one(Lib(f"{name}.*"))
@@ -1221,7 +1223,10 @@ class Interpreter:
             decided = _compare(node.ops[0], left, rights[0])
             if decided is not None:
                 return one(Const(decided))
-        return one(merge([data_of(left), *(data_of(right) for right in rights)]))
+        result = merge([data_of(left), *(data_of(right) for right in rights)])
+        if result.loaders:
+            result = Data(result.models, result.loaders, result.tags | {"mask"})
+        return one(result)
 
     def eval_IfExp(self, node: ast.IfExp) -> Values:
         decided = truth(self.eval(node.test))
@@ -1447,6 +1452,9 @@ class Interpreter:
             self.record(
                 "local_mean", f"{name}.ignore_index", node, merge([data_of(item) for item in args] or [PLAIN])
             )
+            return mean_at(node)
+        if node is not None and any("selected" in data_of(item).tags for item in args):
+            self.record("local_mean", "", node, merge([data_of(item) for item in args]))
             return mean_at(node)
         return "averaged"
 

@@ -535,7 +535,16 @@ def _functional_loss(
         if keyword is not None:
             run.record("local_mean", run.frame.module.text(keyword.value), place, data)
             return Data(data.models, data.loaders, data.tags | {"averaged", f"mean at {id(place)}"})
-    return Data(data.models, data.loaders, data.tags | {"averaged"})
+    return _mean(run, place, data)
+
+
+def _mean(run: "Interpreter", place: ast.AST, data: Data) -> Data:
+    """A mean over all that is given; over what a mask selects it is this rank's own."""
+    tags = (data.tags - {"summed"}) | {"averaged"}
+    if "selected" in data.tags and data.models:
+        run.record("local_mean", "", place, data)
+        tags |= {f"mean at {id(place)}"}
+    return Data(data.models, data.loaders, tags)
 
 
 def _reduced(name: str, data: Data, *, whole: bool) -> Data:
@@ -1164,7 +1173,9 @@ def _data_method(
         data = Data(frozenset(), data.loaders, data.tags)
     elif name in {"sum", "mean"}:
         axes = [values for key, values in bound.items() if key in {"0", "dim", "axis"}]
-        data = _reduced(name, data, whole=not axes)
+        data = (
+            _mean(run, place, data) if name == "mean" and not axes else _reduced(name, data, whole=not axes)
+        )
     elif name in {"size", "numel", "dim", "nelement"}:
         data = Data(frozenset(), data.loaders, frozenset({"size"}) | (data.tags & {"local"}))
     elif name in {"item", "tolist", "numpy"}:

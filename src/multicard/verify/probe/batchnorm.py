@@ -13,11 +13,15 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from multicard.verify.probe import record as recording
 from multicard.verify.probe.patching import Function, replace
 
 GROUP: list[Any] = []
+WRAPPED: set[int] = set()
+"""Running statistics of wrapped models: outside of their wrapper one rank may call them alone."""
+DEPTH = [0]
 
 
 class Total(torch.autograd.Function):
@@ -98,7 +102,8 @@ def _batch_norm(original: Function) -> Function:
         momentum: float = 0.1,
         eps: float = 1e-5,
     ) -> Any:
-        if not training or not GROUP or not torch.is_grad_enabled():
+        alone = id(running_mean) in WRAPPED and not DEPTH[0]
+        if not training or not GROUP or alone or not torch.is_grad_enabled():
             return original(input, running_mean, running_var, weight, bias, training, momentum, eps)
         recording.record().write_once("batchnorm")
         return normalise(input, running_mean, running_var, weight, bias, momentum, eps)
@@ -115,6 +120,28 @@ def _sync_batch_norm(original: Function) -> Function:
     return forward
 
 
+def _wrap(original: Function) -> Function:
+    def init(self: Any, module: Any, *args: Any, **keywords: Any) -> None:
+        original(self, module, *args, **keywords)
+        held = (getattr(part, "running_mean", None) for part in module.modules())
+        WRAPPED.update(id(mean) for mean in held if mean is not None)
+
+    return init
+
+
+def _through_the_wrapper(original: Function) -> Function:
+    def forward(self: Any, *args: Any, **keywords: Any) -> Any:
+        DEPTH[0] += 1
+        try:
+            return original(self, *args, **keywords)
+        finally:
+            DEPTH[0] -= 1
+
+    return forward
+
+
 def install() -> None:
+    replace(DistributedDataParallel, "__init__", _wrap)
+    replace(DistributedDataParallel, "forward", _through_the_wrapper)
     replace(F, "batch_norm", _batch_norm)
     replace(torch.nn.SyncBatchNorm, "forward", _sync_batch_norm)

@@ -33,6 +33,10 @@ AFTER_TRAINING = {
         "def curves(losses):\n    plt.plot(losses)\n    plt.savefig('a.png')\nlosses = []\n{loop}curves(losses)",
         "if rank == 0:\n    curves(losses)",
     ),
+    "checkpoints, the old ones cleared": (
+        "import os\ndef keep(net):\n    torch.save(net.state_dict(), 'b')\n    os.remove('a')\n{loop}keep(model)",
+        "if rank == 0:\n    keep(model)",
+    ),
     "with gradients of its own": (
         (
             "def heat(net):\n    net(noise).sum().backward()\n    plt.imshow(noise.grad)\n"
@@ -56,6 +60,10 @@ AFTER_TRAINING = {
     ),
 }
 LEFT_ALONE = {
+    "it fetches data and clears what it unpacked": (
+        "import os\ndef fetch():\n    open('a.gz', 'wb').write(b'')\n    open('a', 'w').write('')\n    os.remove('a.gz')\n"
+        "{loop}fetch()"
+    ),
     "its value is used": SHOW.replace("net.train()", "return 1") + "{loop}x = show(model, 'a.png')",
     "it only prints": "def show(net):\n    print(net(noise))\n{loop}show(model)",
     "it writes without work": "def note(x):\n    open('a', 'w').write(x)\n{loop}note('b')",

@@ -148,7 +148,7 @@ def _fit(facts: Facts, module: Module, call: ast.Call) -> bool:
 
 
 def _works(facts: Facts, call: ast.Call, happens: list[Event]) -> bool:
-    """Whether it writes or shows, and the others had better stay away: it calls the model, draws, or deletes."""
+    """Whether it writes or shows, and the others had better stay away: it calls the model, draws, clears checkpoints."""
     regions = reached(facts, call)
     own = [effect for region in regions for effect in _effects_in(facts, region)]
     writes = any(
@@ -163,7 +163,9 @@ def _works(facts: Facts, call: ast.Call, happens: list[Event]) -> bool:
         event.node in nodes and (event.kind in {"forward", "through_method"} or takes_batches(facts, event))
         for event in happens
     )
-    return busy or any(effect.what in {"draw", "delete"} for effect in own)
+    deletes = any(effect.what == "delete" for effect in own)
+    checkpoint = any(event.kind == "method" and event.name == "state_dict" for event in happens)
+    return busy or any(effect.what == "draw" for effect in own) or (deletes and checkpoint)
 
 
 def _effects_in(facts: Facts, region: ast.AST) -> list[Effect]:

@@ -117,7 +117,7 @@ EVIDENCE = {
     "what is dealt out": ("loader", "to be dealt out to the ranks"),
     "who reads a data set": (
         "dataset",
-        f"read by `loaders[\"train\"]` (train.py:{line_of('loaders = ')})",
+        f'read by `loaders["train"]` (train.py:{line_of("loaders = ")})',
     ),
 }
 

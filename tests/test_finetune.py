@@ -58,7 +58,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         job["env"] = {"DATA_DIR": str(home / "digits"), **env}
         jobs.append(job | {"world": world, "seconds": 600})
     (home / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
-    command: list[str | Path] = [sys.executable, TESTS / "zygote.py", home / "jobs.json", home / "results.json"]
+    command: list[str | Path] = [
+        sys.executable,
+        TESTS / "zygote.py",
+        home / "jobs.json",
+        home / "results.json",
+    ]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     subprocess.run(command, check=True, cwd=home, env=environment, timeout=3000)
     results = json.loads((home / "results.json").read_text(encoding="utf-8"))

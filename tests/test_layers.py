@@ -14,8 +14,8 @@ PACKAGE = Path(multicard.__file__).parent
 ORDER = (
     "messages",
     "errors",
-    "source",
     "tree",
+    "source",
     "program",
     "values",
     "libraries",

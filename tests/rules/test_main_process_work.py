@@ -61,8 +61,8 @@ AFTER_TRAINING = {
 }
 LEFT_ALONE = {
     "it fetches data and clears what it unpacked": (
-        "import os\ndef fetch():\n    open('a.gz', 'wb').write(b'')\n    open('a', 'w').write('')\n    os.remove('a.gz')\n"
-        "{loop}fetch()"
+        "import os\ndef fetch():\n    open('a.gz', 'wb').write(b'')\n    open('a', 'w').write('')\n"
+        "    os.remove('a.gz')\n{loop}fetch()"
     ),
     "its value is used": SHOW.replace("net.train()", "return 1") + "{loop}x = show(model, 'a.png')",
     "it only prints": "def show(net):\n    print(net(noise))\n{loop}show(model)",

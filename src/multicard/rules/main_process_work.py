@@ -148,7 +148,7 @@ def _fit(facts: Facts, module: Module, call: ast.Call) -> bool:
 
 
 def _works(facts: Facts, call: ast.Call, happens: list[Event]) -> bool:
-    """Whether it writes or shows, and the others had better stay away: it calls the model, draws, clears checkpoints."""
+    """Whether it writes or shows, and others had better stay away: it calls the model, draws, clears checkpoints."""
     regions = reached(facts, call)
     own = [effect for region in regions for effect in _effects_in(facts, region)]
     writes = any(

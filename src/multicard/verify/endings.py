@@ -76,6 +76,12 @@ ERRORS: tuple[tuple[str, str, str, str], ...] = (
         "使用采样器时仍保留了 shuffle",
     ),
     (
+        r"optimizer got an empty parameter list",
+        "MC302",
+        "parameters are chosen by name, and the wrapper's names carry a prefix",
+        "按名字挑选参数，而包装后的名字带有前缀",
+    ),
+    (
         r"invalid device ordinal|Duplicate GPU",
         "MC102",
         "ranks do not use a card each",

@@ -34,6 +34,7 @@ class Plan:
     seconds: float  # after this much time, finish as soon as all ranks can
     recorded: tuple[str, ...] = ()  # traces of the migrated run's ranks, to be replayed
     split: int = 1  # into how many batches of the original those of all ranks together are split
+    larger: tuple[tuple[int, int], ...] = ()  # batch sizes in the script to be read as others
     cuda: bool = False  # answer True to torch.cuda.is_available()
 
     def write(self, path: Path) -> None:
@@ -44,5 +45,6 @@ def read_plan(path: Path) -> Plan:
     data = json.loads(path.read_text())
     data["links"] = tuple((a, b) for a, b in data["links"])
     data["arguments"] = tuple(data["arguments"])
+    data["larger"] = tuple((a, b) for a, b in data["larger"])
     data["recorded"] = tuple(data["recorded"])
     return Plan(**data)

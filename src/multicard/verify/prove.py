@@ -8,7 +8,9 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 from multicard.messages import Text
@@ -60,23 +62,49 @@ def _attempt(options: Options, folder: Path, progress: Progress, *, cuda: bool) 
     if not cuda and _refused(original):
         return None
     split = _batches_to_split(original, migrated)
+    again = partial(
+        trial.run, "original", options, folder, lambda s, t: progress("original", s, t), migrated, cuda=cuda
+    )
     if split > 1:
-        original = trial.run(
-            "original",
-            options,
-            folder,
-            lambda s, t: progress("original", s, t),
-            migrated,
-            split=split,
-            cuda=cuda,
-        )
+        original = again(split=split)
+    elif wants_larger(original, migrated):
+        larger = again(larger=sizes(migrated))
+        if larger.events("larger") and larger.outcome.ended == "finished":
+            original = larger
+        elif original.outcome.ended == "finished":
+            original = again()  # the first attempt's files are gone
     if original.outcome.ended != "finished":
         (folder / "alone").mkdir()
+        few = replace(options, steps=min(options.steps, 3), full=False)
         alone = trial.run(
-            "original", options, folder / "alone", lambda s, t: progress("original", s, t), cuda=cuda
+            "original", few, folder / "alone", lambda s, t: progress("original", s, t), cuda=cuda
         )
         return _incomparable(options, original, alone, migrated)
     return _compared(options, original, migrated)
+
+
+def wants_larger(original: Run, migrated: Run) -> bool:
+    """Whether the original may have to be told of a larger batch by name, and not only be fed one."""
+    if original.outcome.ended == "failed":
+        return True
+    pair = pair_of(original, migrated)
+    if pair.training or migrated.outcome.ended != "finished" or ranks.first_drift(pair) is not None:
+        return False
+    return steps.first_gradient_difference(pair) is not None
+
+
+def sizes(migrated: Run) -> tuple[tuple[int, int], ...]:
+    """Which batch sizes become which; 0 stands for any, where no loader says what one card's is."""
+    pair = pair_of(None, migrated)
+    found = {}
+    for passage in pair.passages.values():
+        size = pair.loaders[passage.key].get("batch_size")
+        if passage.key in pair.training and size:
+            batches = zip_longest(*passage.batches.values(), fillvalue=[])
+            found[size] = max(
+                found.get(size, 0), max((sum(map(len, shares)) for shares in batches), default=0)
+            )
+    return tuple(found.items()) or ((0, pair.world),)
 
 
 def _batches_to_split(original: Run, migrated: Run) -> int:

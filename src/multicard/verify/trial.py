@@ -113,6 +113,7 @@ def run(
     progress: launch.Progress,
     recorded: Run | None = None,
     split: int = 1,
+    larger: tuple[tuple[int, int], ...] = (),
     *,
     cuda: bool = False,
 ) -> Run:
@@ -144,6 +145,7 @@ def run(
         if recorded
         else (),
         split=split,
+        larger=larger,
         cuda=cuda,
     )
     plans = launch.ranks_of(plan, world, home)

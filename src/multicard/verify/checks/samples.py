@@ -370,7 +370,9 @@ def judged_evaluation(pair: Pair) -> list[Evaluated]:
         ]
         if not wanted:
             continue
-        reference = Counter(wanted[0].shares[0])
+        # an original that shuffles is given the samples in the migrated run's order: its data set says which there are
+        whole = expected(pair, key) if own.get("shuffles") and own.get("sampler") == "RandomSampler" else None
+        reference = Counter(wanted[0].shares[0]) if whole is None else Counter(dict.fromkeys(whole, 1))
         theirs = [
             p for (k, _), p in pair.passages.items() if k == key and any(p.shares.values()) and p.complete
         ]

@@ -37,6 +37,7 @@ def install(plan: Plan) -> None:
         outputs,
         randomness,
         shim,
+        sizes,
         training,
     )
 
@@ -49,6 +50,7 @@ def install(plan: Plan) -> None:
         groups.install(plan)
         batchnorm.install()
     outputs.install(plan)
+    sizes.install(plan)
 
 
 def main() -> None:
@@ -76,12 +78,12 @@ def main() -> None:
 
 def run(plan: Plan, module: types.ModuleType) -> int:
     """Run the script and return its exit code."""
-    from multicard.verify.probe import outputs
+    from multicard.verify.probe import outputs, sizes
     from multicard.verify.probe import record as recording
 
     record = recording.record()
     try:
-        code = compile(Path(plan.script).read_bytes(), plan.script, "exec", dont_inherit=True)
+        code = sizes.compiled(Path(plan.script).read_bytes(), plan.script)
         exec(code, module.__dict__)  # noqa: S102
     except SystemExit as exit_:
         return left(exit_)

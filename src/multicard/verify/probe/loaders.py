@@ -10,7 +10,7 @@ import json
 import math
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -207,6 +207,11 @@ def made(loader: Any) -> None:
         else length(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler),
         workers=loader.num_workers,
     )
+    assert COURSE.plan is not None
+    for size, becomes in COURSE.plan.larger:
+        if loader.batch_size == becomes and not (counterpart is not None and counterpart.trains):
+            # an evaluation that uses the same constant keeps its batches
+            loader.__dict__["batch_size"] = loader.batch_sampler.batch_size = size
     if counterpart is not None and counterpart.trains and counterpart.rows and loader.batch_size is not None:
         # scripts multiply by it: from here on it is the batch of all ranks together
         loader.__dict__["batch_size"] = counterpart.rows
@@ -278,10 +283,7 @@ class Watched:
 
     def _deal(self, through: Pass) -> Iterator[Any]:
         dealer = through.dealer
-        source: Iterator[Any]
-        source = (
-            iter(self._again(dealer, through.number)) if dealer.replayed and self.batched else iter(self.real)
-        )
+        source = iter(self._source(dealer, through.number))
         through.drawn = source
         for indices in source:
             while randomness.DRAWN:
@@ -301,14 +303,26 @@ class Watched:
             through.batches.append(base_indices(self.dataset, batch))
             yield batch
 
-    def _again(self, dealer: Dealer, number: int) -> Iterator[list[int]]:
-        assert dealer.counterpart is not None
+    def _source(self, dealer: Dealer, number: int) -> Iterable[Any]:
+        """The script's own sampler, or what the migrated run dealt."""
+        loader = self.loader()
+        real: Iterable[Any] = self.real
+        if dealer.counterpart is None or not self.batched or loader is None:
+            return real
+        if dealer.replayed:
+            return self._again(dealer, dealer.counterpart.batches_of(number))
+        if _shuffles(loader) and dealer.counterpart.in_turn(number):
+            # an evaluation in another order counts the same, but its first batch may be shown
+            return self._again(dealer, [[batch] for batch in dealer.counterpart.in_turn(number)])
+        return real
+
+    def _again(self, dealer: Dealer, dealt: list[list[list[int]]]) -> Iterator[list[int]]:
         if dealer.inverse is None:
             dealer.inverse = {}
             if isinstance(self.dataset, data.Subset):
                 for own in range(len(self.dataset)):
                     dealer.inverse.setdefault(base_index(self.dataset, own), own)
-        for shares in dealer.counterpart.batches_of(number):
+        for shares in dealt:
             together = [index for share in shares for index in share]
             if isinstance(self.dataset, data.Subset):
                 missing = [index for index in together if index not in dealer.inverse]
@@ -412,7 +426,10 @@ def _give(through: Pass, fetch_next: Callable[[], Any]) -> Any:
         firsts=_firsts(batch, _share_starts(through, given), len(indices)),
     )
     if torch.is_grad_enabled() and (dealer.trains or dealer.replayed or through.number == 0):
-        _turn(through, given, len(indices))
+        _turn(through, given, indices)
+    elif randomness.PHASE.key is not None:
+        # an evaluation: what is drawn for a sample must not depend on the batch in which it comes
+        randomness.PHASE.turn((dealer.name, through.number, 0), samples=indices)
     return batch
 
 
@@ -459,7 +476,7 @@ def _perhaps_enough(through: Pass) -> None:
         raise EnoughError(0)
 
 
-def _turn(through: Pass, at: int, rows: int = 0) -> None:
+def _turn(through: Pass, at: int, samples: Sequence[int] = ()) -> None:
     """Seed what the script draws for this batch, or between this pass and what comes next."""
     plan, dealer = COURSE.plan, through.dealer
     assert plan is not None
@@ -468,13 +485,14 @@ def _turn(through: Pass, at: int, rows: int = 0) -> None:
         if randomness.PHASE.key is not None:
             randomness.PHASE.turn(key)
     elif plan.role == "migrated":
-        randomness.PHASE.turn(key, [rows] * plan.world_size, plan.rank)
+        randomness.PHASE.turn(key, [len(samples)] * plan.world_size, plan.rank, samples)
     elif dealer.replayed:
         assert dealer.counterpart is not None
         shares = dealer.counterpart.batches_of(through.number)
-        randomness.PHASE.turn(key, [len(share) for share in shares[at]] if at < len(shares) else [])
+        sizes = [len(share) for share in shares[at]] if at < len(shares) else []
+        randomness.PHASE.turn(key, sizes, samples=samples)
     else:
-        randomness.PHASE.turn(key)
+        randomness.PHASE.turn(key, samples=samples)
 
 
 def _recorded_ending(through: Pass) -> str:

@@ -27,6 +27,7 @@ SINCE: "weakref.WeakKeyDictionary[nn.Module, int]" = (
     weakref.WeakKeyDictionary()
 )  # backward calls since its forward
 DEPTH = [0]
+BEGUN: set[int] = set()  # modules whose weights at their first forward have been seen to
 
 
 def backward_called() -> None:
@@ -173,11 +174,11 @@ def _through(original: Function) -> Function:
 def _pre(module: nn.Module, _: Any) -> None:
     if not recording.record().mine:
         return
-    if torch.is_grad_enabled():
+    if id(module) not in BEGUN:
         from multicard.verify.probe import training
 
-        if training.STEPS[0].unforced:
-            training.force_start()
+        training.begin(module)
+    if torch.is_grad_enabled():
         if DEPTH[0] == 0 and module in WRAPPED and module.training:
             COUNTS["past"] += 1
             where = recording.site()

@@ -36,12 +36,19 @@ class Phase:
         self.draws = 0
         self.sizes: tuple[int, ...] = ()  # rows of the batch of each rank
         self.rank: int | None = None  # None: this process has the whole batch
+        self.samples: Sequence[int] = ()
         self.generator = torch.Generator()
         self.seed = 0
 
-    def turn(self, key: tuple[int, ...], sizes: Sequence[int] = (), rank: int | None = None) -> None:
+    def turn(
+        self,
+        key: tuple[int, ...],
+        sizes: Sequence[int] = (),
+        rank: int | None = None,
+        samples: Sequence[int] = (),
+    ) -> None:
         """Another batch is at hand: all generators start anew from its key."""
-        self.key, self.draws, self.sizes, self.rank = key, 0, tuple(sizes), rank
+        self.key, self.draws, self.sizes, self.rank, self.samples = key, 0, tuple(sizes), rank, samples
         seed_all(mix(self.seed, *key))
 
     def next_key(self) -> tuple[int, ...]:
@@ -86,6 +93,14 @@ def generators_kept() -> Iterator[None]:
         torch.set_rng_state(torch_state)
 
 
+def row_keys(rows: int) -> Sequence[int]:
+    """What each row of a draw is for: the sample in that row of the batch, where there is one to a row."""
+    samples = PHASE.samples
+    if samples and rows % len(samples) == 0:
+        return [sample + 1_000_003 * block for block in range(rows // len(samples)) for sample in samples]
+    return range(PHASE.offset(rows), PHASE.offset(rows) + rows)
+
+
 def fill(tensor: Tensor, draw: Callable[[Tensor, torch.Generator], object]) -> Tensor:
     """Fill `tensor` row by row, each row from a generator of its own."""
     key = PHASE.next_key()
@@ -96,9 +111,8 @@ def fill(tensor: Tensor, draw: Callable[[Tensor, torch.Generator], object]) -> T
             generator.manual_seed(mix(*key))
             draw(tensor, generator)
             return tensor
-        first = PHASE.offset(tensor.shape[0])
-        for i in range(tensor.shape[0]):
-            generator.manual_seed(mix(*key, first + i))
+        for i, row in enumerate(row_keys(tensor.shape[0])):
+            generator.manual_seed(mix(*key, row))
             draw(tensor[i], generator)
     return tensor
 
@@ -310,17 +324,17 @@ def _numpy_rows(original: Function) -> Function:
         sizes, rank = PHASE.sizes, PHASE.rank
         mine = rank is not None and rank < len(sizes) and rows == sizes[rank]
         whole = rank is None and len(sizes) > 1 and rows == sum(sizes)
+        mine = mine or (len(PHASE.samples) > 0 and rows > 0 and rows % len(PHASE.samples) == 0)
         if not (mine or whole) or any(np.ndim(arg) for arg in args if not isinstance(arg, (tuple, list))):
             return result
-        after = np.random.get_state()
         np.random.set_state(whole_state)
         key = mix(int(np.random.randint(1 << 30)))
-        first = PHASE.offset(rows)
         one = _one_row(args, keywords, rows)
-        for i in range(rows):
-            np.random.seed(mix(key, first + i))
+        for i, row in enumerate(row_keys(rows)):
+            np.random.seed(mix(key, row))
             result[i] = original(*one[0], **one[1])[0]
-        np.random.set_state(after)
+        # what comes next must not depend on how many rows this process drew
+        np.random.seed(mix(key, 7919))
         return result
 
     return drawn

@@ -40,6 +40,20 @@ class DealtLoader:
             self._together[number] = [part for shares in together for part in self._parts(shares)]
         return self._together[number]
 
+    def in_turn(self, number: int) -> list[list[int]]:
+        """The batches of rank 0, then those of rank 1, and so on; once, where all ranks had the same."""
+        by_rank = [batches for _, batches in sorted(self.shares.get(number, {}).items())]
+        if len(by_rank) > 1 and all(batches == by_rank[0] for batches in by_rank[1:]):
+            by_rank = by_rank[:1]
+        seen: set[int] = set()
+        batches = []
+        for batch in (batch for one in by_rank for batch in one):
+            fresh = [index for index in batch if index not in seen]
+            seen.update(fresh)
+            if fresh:
+                batches.append(fresh)
+        return batches
+
     def _parts(self, shares: list[list[int]]) -> list[list[list[int]]]:
         """The shares of groups of ranks, one group after the other."""
         size = self.ranks // self.split

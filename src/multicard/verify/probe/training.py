@@ -37,7 +37,8 @@ class Steps:
         self.taken: dict[int, int] = {}
         self.losses: list[float | None] = []
         self.backward_sites: list[str] = []
-        self.unforced: list[weakref.ref[Any]] = []
+        self.begun = 0
+        self.alive: list[torch.nn.Module] = []
         self.spent = 0
         self.kept: dict[int, list[Tensor]] = {}
         self.clips: list[float] = []
@@ -103,7 +104,6 @@ def _made(original: Function) -> Function:
             return
         number = steps.known[self] = steps.made
         steps.made += 1
-        steps.unforced.append(weakref.ref(self))
         parameters = parameters_of(self)
         recording.record().write(
             "optimizer",
@@ -152,7 +152,6 @@ def _use(optimizer: Any) -> None:
     gradients = gradients_of(parameters)
     detailed = steps.spent < DISK and step < MOST
     if step == 0:
-        steps.keep("start", number, 0, [p.detach() for p in parameters])
         recording.record().write("names", number=number, names=modules.names_of(parameters))
         modules.note_models(parameters, f"optimizer {number}")
     fields: dict[str, Any] = {}
@@ -277,37 +276,39 @@ def _take_gradients(parameters: list[Tensor], theirs: list[Tensor | None]) -> No
                 own.grad.copy_(other)
 
 
-def force_start() -> None:
-    """Before the original's first forward: the weights that the migrated run began with."""
+def begin(module: torch.nn.Module) -> None:
+    """At the first forward of a model: the original takes over what the migrated run's models began with.
+
+    All models there are by then, since one may be a copy of another.
+    """
     steps = STEPS[0]
-    if not steps.replays or not steps.unforced:
+    roots = [root for root in modules.roots_alive() if id(root) not in modules.BEGUN]
+    modules.BEGUN.update(id(part) for part in (module, *module.modules()))
+    tensors = []
+    for root in roots:
+        modules.BEGUN.update(id(part) for part in root.modules())
+        tensors.append([t.detach() for t in (*root.parameters(), *root.buffers()) if t.numel()])
+    steps.alive += roots  # an id must not be given to another module
+    if not any(tensors):
         return
-    waiting, steps.unforced = steps.unforced, []
-    for reference in waiting:
-        optimizer = reference()
-        if optimizer is None:
-            continue
-        number = steps.known[optimizer]
-        theirs = steps.recorded("start", number, 0)
-        if theirs is None:
-            continue
-        mine = parameters_of(optimizer)
-        fits = len(mine) == len(theirs) and all(
-            other is None or own.shape == other.shape for own, other in zip(mine, theirs, strict=True)
+    number = steps.begun
+    steps.begun += 1
+    steps.keep("models", number, 0, [tensor for one in tensors for tensor in one])
+    theirs = steps.recorded("models", number, 0)
+    if theirs is None:
+        return
+    mine = [tensor for one in tensors for tensor in one]
+    fits = [tuple(t.shape) for t in mine] == [() if t is None else tuple(t.shape) for t in theirs]
+    worst = 0.0
+    if fits:
+        worst = max(
+            _number((a.double() - b.double()).abs().max())
+            for a, b in zip(mine, theirs, strict=True)
+            if b is not None
         )
-        worst = 0.0
-        if fits:
-            worst = max(
-                (
-                    _number((own.detach() - other).abs().max())
-                    for own, other in zip(mine, theirs, strict=True)
-                    if other is not None and own.numel()
-                ),
-                default=0.0,
-            )
-            if worst > 0:
-                _take_over(mine, theirs)
-        recording.record().write("start", number=number, fits=fits, difference=worst)
+        if worst > 0:
+            _take_over(mine, theirs)
+    recording.record().write("start", number=number, fits=fits, difference=worst)
 
 
 def note_buffers() -> None:

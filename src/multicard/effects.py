@@ -10,7 +10,7 @@ from typing import Literal
 
 from multicard.facts import Facts
 from multicard.source import Module
-from multicard.tree import children
+from multicard.tree import Kind, by_kind, children
 from multicard.values import Const, Data, Func, Lib, Method, Obj
 
 What = Literal[
@@ -186,6 +186,16 @@ class Effect:
 
 def names_of(facts: Facts, call: ast.Call) -> frozenset[str]:
     """What a call may call: qualified names; a method after the name of its owner, or after a dot."""
+    memo = facts.memo.setdefault("names of calls", {})
+    assert isinstance(memo, dict)
+    known = memo.get(call)
+    if known is None:
+        known = memo[call] = _names_of(facts, call)
+    assert isinstance(known, frozenset)
+    return known
+
+
+def _names_of(facts: Facts, call: ast.Call) -> frozenset[str]:
     found = set()
     for value in facts.values(call.func):
         match value:
@@ -355,11 +365,28 @@ def calls_in(facts: Facts, module: Module) -> tuple[ast.Call, ...]:
     assert isinstance(memo, dict)
     found = memo.get(module)
     if found is None:
-        calls = [node for node in running_nodes(facts, module) if isinstance(node, ast.Call)]
+        calls = running(facts, module, ast.Call)
         found = tuple(sorted(calls, key=lambda node: (node.lineno, node.col_offset)))
         memo[module] = found
     assert isinstance(found, tuple)
     return found
+
+
+def running(facts: Facts, module: Module, kind: type[Kind]) -> tuple[Kind, ...]:
+    """The nodes of one kind among those that this program may run."""
+    memo = facts.memo.setdefault("running by kind", {})
+    assert isinstance(memo, dict)
+    index = memo.get(module)
+    if index is None:
+        index = memo[module] = by_kind(running_nodes(facts, module))
+    assert isinstance(index, dict)
+    found: tuple[Kind, ...] = index.get(kind, ())
+    return found
+
+
+def running_paths(facts: Facts, module: Module) -> tuple[ast.Name | ast.Attribute, ...]:
+    """The names and attributes among those nodes."""
+    return (*running(facts, module, ast.Name), *running(facts, module, ast.Attribute))
 
 
 def running_nodes(facts: Facts, module: Module) -> tuple[ast.AST, ...]:

@@ -55,6 +55,7 @@ class Facts:
     unwrapped: tuple[tuple[Obj, str, Wrap | None], ...] = ()
     """Trained models that no wrapper can serve, why, and a statement after which they stand complete."""
     memo: dict[str, object] = field(default_factory=dict)
+    _parents: dict[Module, dict[ast.AST, ast.AST]] = field(default_factory=dict)
 
     @cached_property
     def dealing(self) -> "Dealing":
@@ -232,19 +233,10 @@ class Facts:
 
     def parents(self, module: Module) -> dict[ast.AST, ast.AST]:
         """The parent of every node of a module."""
-        memo = self.memo.setdefault("parents", {})
-        assert isinstance(memo, dict)
-        found = memo.get(module)
+        found = self._parents.get(module)
         if found is None:
-            found = {}
-            stack: list[ast.AST] = [module.tree]
-            while stack:
-                node = stack.pop()
-                for child in children(node):
-                    found[child] = node
-                    stack.append(child)
-            memo[module] = found
-        assert isinstance(found, dict)
+            found = {child: node for node in walk(module.tree) for child in children(node)}
+            self._parents[module] = found
         return found
 
     def ancestors(self, module: Module, node: ast.AST) -> Iterator[ast.AST]:

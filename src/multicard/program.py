@@ -11,7 +11,7 @@ from pathlib import Path
 
 from multicard.errors import SourceError
 from multicard.source import Module, read
-from multicard.tree import walk
+from multicard.tree import nodes, walk
 
 RUNTIME = "ddp_runtime"
 """The helpers beside a migrated script: a library, as `multicard.runtime` is."""
@@ -79,20 +79,19 @@ class _Reader:
 
 def _imports(module: Module) -> Iterator[str]:
     """Dotted names that a module may import, also `from package import module`."""
-    for node in walk(module.tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = absolute(module, node)
-            yield base
-            yield from (
-                f"{base}.{alias.name}" if base else alias.name for alias in node.names if alias.name != "*"
-            )
-        elif isinstance(node, ast.Call) and node.args:
-            function, first = node.func, node.args[0]
-            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            if name in {"import_module", "__import__"}:
-                yield from _named_by(module, first)
+    for node in nodes(module.tree, ast.Import):
+        yield from (alias.name for alias in node.names)
+    for start in nodes(module.tree, ast.ImportFrom):
+        base = absolute(module, start)
+        yield base
+        yield from (
+            f"{base}.{alias.name}" if base else alias.name for alias in start.names if alias.name != "*"
+        )
+    for call in nodes(module.tree, ast.Call):
+        function = call.func
+        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        if name in {"import_module", "__import__"} and call.args:
+            yield from _named_by(module, call.args[0])
 
 
 def _named_by(module: Module, node: ast.expr) -> Iterator[str]:
@@ -130,10 +129,9 @@ def absolute(module: Module, node: ast.ImportFrom) -> str:
 
 def _appended_roots(module: Module) -> Iterator[Path]:
     """Folders that `sys.path.append(...)` and `.insert(0, ...)` name literally."""
-    for node in walk(module.tree):
+    for node in nodes(module.tree, ast.Call):
         if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
+            isinstance(node.func, ast.Attribute)
             and node.func.attr in {"append", "insert", "extend"}
             and isinstance(node.func.value, ast.Attribute)
             and node.func.value.attr == "path"

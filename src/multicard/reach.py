@@ -7,12 +7,12 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from multicard.effects import calls_in, running_nodes
+from multicard.effects import calls_in, running_paths
 from multicard.facts import Facts, FunctionNode
 from multicard.interpret import Event
 from multicard.plan import Finding
 from multicard.source import Module
-from multicard.tree import walk
+from multicard.tree import nodes, walk
 from multicard.values import Class, Func, Obj, Values, contained
 
 _RANK = re.compile(
@@ -73,12 +73,11 @@ def reached(facts: Facts, *roots: ast.AST) -> frozenset[FunctionNode]:
     found: set[FunctionNode] = set()
     waiting = list(roots)
     while waiting:
-        for node in walk(waiting.pop()):
-            if isinstance(node, ast.Call):
-                for function in functions_of(facts, node):
-                    if function not in found:
-                        found.add(function)
-                        waiting.append(function)
+        for node in nodes(waiting.pop(), ast.Call):
+            for function in functions_of(facts, node):
+                if function not in found:
+                    found.add(function)
+                    waiting.append(function)
     return frozenset(found)
 
 
@@ -114,12 +113,8 @@ def callers(facts: Facts) -> dict[ast.AST, list[tuple[Module, ast.expr]]]:
                 called.add(call.func)
                 for function in functions_of(facts, call):
                     index.setdefault(function, []).append((module, call))
-            for node in running_nodes(facts, module):
-                if (
-                    isinstance(node, ast.Name | ast.Attribute)
-                    and isinstance(node.ctx, ast.Load)
-                    and node not in called
-                ):
+            for node in running_paths(facts, module):
+                if isinstance(node.ctx, ast.Load) and node not in called:
                     name = node.id if isinstance(node, ast.Name) else node.attr
                     for value in facts.values(node):
                         if isinstance(value, Func) and getattr(value.node, "name", "") == name:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from multicard.errors import SourceError
 from multicard.messages import Text
-from multicard.tree import walk
+from multicard.tree import nodes
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
@@ -124,9 +124,8 @@ class Module:
         """Generators that share their parentheses with the call: `sum(x for x in y)`."""
         return frozenset(
             call.args[0]
-            for call in walk(self.tree)
-            if isinstance(call, ast.Call)
-            and [type(argument) for argument in call.args] == [ast.GeneratorExp]
+            for call in nodes(self.tree, ast.Call)
+            if [type(argument) for argument in call.args] == [ast.GeneratorExp]
             and self.span(call.args[0]).end == self.span(call).end
         )
 

@@ -5,9 +5,14 @@ alone would take most of the time of a migration.
 """
 
 import ast
+from collections.abc import Iterable
+from typing import TypeVar
+
+Kind = TypeVar("Kind", bound=ast.AST)
 
 _WALKED: dict[ast.AST, tuple[ast.AST, ...]] = {}
 _CHILDREN: dict[ast.AST, tuple[ast.AST, ...]] = {}
+_KINDS: dict[ast.AST, dict[type[ast.AST], tuple[ast.AST, ...]]] = {}
 _HELD: dict[ast.AST, frozenset[ast.AST]] = {}
 
 
@@ -21,6 +26,22 @@ def walk(node: ast.AST) -> tuple[ast.AST, ...]:
         found = tuple(queue)
         _WALKED[node] = found
     return found
+
+
+def nodes(root: ast.AST, kind: type[Kind]) -> tuple[Kind, ...]:
+    """The nodes of one kind in a node, in the order of `ast.walk`; remembered."""
+    index = _KINDS.get(root)
+    if index is None:
+        index = _KINDS[root] = by_kind(walk(root))
+    return index.get(kind, ())  # type: ignore[return-value]  # they are listed under their kind
+
+
+def by_kind(nodes: Iterable[ast.AST]) -> dict[type[ast.AST], tuple[ast.AST, ...]]:
+    """Nodes under their classes."""
+    index: dict[type[ast.AST], list[ast.AST]] = {}
+    for node in nodes:
+        index.setdefault(node.__class__, []).append(node)
+    return {kind: tuple(found) for kind, found in index.items()}
 
 
 def held(node: ast.AST) -> frozenset[ast.AST]:

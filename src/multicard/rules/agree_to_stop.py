@@ -40,7 +40,7 @@ from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.source import Module
-from multicard.tree import held, walk
+from multicard.tree import held, nodes, walk
 from multicard.values import Class, Const, Data, Lib, Mod, Obj, Unknown, Values
 
 CODE = "MC403"
@@ -70,7 +70,7 @@ def _exits(facts: Facts) -> Iterator[Finding]:
     batch = facts.training_nodes
     done: set[ast.AST] = set()
     for module in facts.modules:
-        for node in walk(module.tree):
+        for node in (leaf for kind in _LEAVES for leaf in nodes(module.tree, kind)):
             loop = _left_loop(facts, module, node)
             if loop is None:
                 continue
@@ -84,6 +84,9 @@ def _exits(facts: Facts) -> Iterator[Finding]:
                 function = "«any_rank»" if isinstance(node, ast.Continue) else "«broadcast_value»"
                 why = _SKIP if isinstance(node, ast.Continue) else _STOP
                 yield Finding(CODE, facts.site(module, test), why, call_with(module, test, function))
+
+
+_LEAVES: tuple[type[ast.stmt], ...] = (ast.Break, ast.Continue, ast.Return, ast.Raise, ast.Expr)
 
 
 def _left_loop(facts: Facts, module: Module, node: ast.AST) -> ast.AST | None:

@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator
 
 from multicard.edits import call_with, guard, insert_after
-from multicard.effects import Effect, all_effects, calls_in, mode_of, names_of, running_nodes, writes_to
+from multicard.effects import Effect, all_effects, calls_in, mode_of, names_of, running, writes_to
 from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.meeting import before_start, meets, no_meeting, rank_0_only
@@ -82,8 +82,8 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _agreed(facts: Facts, module: Module) -> Iterator[Finding]:
     """Tests for a file that all ranks make together: they must all see it, or none."""
-    for node in running_nodes(facts, module):
-        if not isinstance(node, ast.If) or guarded(facts, module, node):
+    for node in running(facts, module, ast.If):
+        if guarded(facts, module, node):
             continue
         asked = tests_existence(facts, node.test)
         if not asked or (len(asked) > 1 and not isinstance(node.test, ast.UnaryOp)):

@@ -20,7 +20,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from multicard.edits import Edit, call_with, insert_after, wrap
-from multicard.effects import Effect, all_effects, calls_in, effect_of, names_of, placed, running_nodes
+from multicard.effects import (
+    Effect,
+    all_effects,
+    calls_in,
+    effect_of,
+    names_of,
+    placed,
+    running,
+    running_nodes,
+)
 from multicard.facts import Facts
 from multicard.meeting import evaluated_by_rank_0, kept_by_rank_0, no_meeting, prepared
 from multicard.messages import Text
@@ -134,8 +143,8 @@ def _finders(facts: Facts) -> dict[ast.AST, list[tuple[Module, ast.Call]]]:
     found: dict[ast.AST, list[tuple[Module, ast.Call]]] = {}
     facts.memo["finders"] = found
     for module in facts.modules:
-        for function in running_nodes(facts, module):
-            if not isinstance(function, ast.FunctionDef) or not _looks(facts, function):
+        for function in running(facts, module, ast.FunctionDef):
+            if not _looks(facts, function):
                 continue
             ways = [
                 (place, call)
@@ -471,7 +480,7 @@ def _loads(facts: Facts) -> dict[str, list[tuple[Module, ast.expr]]]:
 
 
 def _free_names(facts: Facts, module: Module) -> Iterator[Finding]:
-    for loop in running_nodes(facts, module):
+    for loop in (*running(facts, module, ast.While), *running(facts, module, ast.For)):
         if (isinstance(loop, ast.While) and tests_existence(facts, loop.test)) or (
             isinstance(loop, ast.For | ast.While)
             and any(

@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from multicard.edits import Edit, call_with, replace
-from multicard.effects import calls_in, names_of, running_nodes
+from multicard.effects import calls_in, names_of, running_nodes, running_paths
 from multicard.facts import Facts
 from multicard.meeting import prepared
 from multicard.messages import Text
@@ -58,8 +58,8 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _find(facts: Facts) -> Iterator[Finding]:
     unwrapped: set[ast.AST] = set()
     for module in facts.modules:
-        for node in running_nodes(facts, module):
-            if isinstance(node, ast.Name | ast.Attribute) and facts.values(node) == {Lib("torch.save")}:
+        for node in running_paths(facts, module):
+            if facts.values(node) == {Lib("torch.save")}:
                 yield from _save(facts, module, node)
         for call in calls_in(facts, module):
             names = names_of(facts, call)

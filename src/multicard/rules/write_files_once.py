@@ -26,7 +26,16 @@ import ast
 from collections.abc import Iterator
 
 from multicard.edits import Edit, Side, add_argument, call_with, insert_after, insert_before, replace, wrap
-from multicard.effects import Effect, all_effects, calls_in, mode_of, names_of, running_nodes, writes_to
+from multicard.effects import (
+    Effect,
+    all_effects,
+    calls_in,
+    mode_of,
+    names_of,
+    running,
+    running_nodes,
+    writes_to,
+)
 from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.meeting import (
@@ -547,8 +556,8 @@ def _handed_to_writers(facts: Facts, module: Module) -> Iterator[Finding]:
 
 def _tests(facts: Facts, module: Module) -> Iterator[Finding]:
     """Tests for a file that decide more than how it is written, while rank 0 may just be making it."""
-    for node in running_nodes(facts, module):
-        if not isinstance(node, ast.If) or guarded(facts, module, node) or prepared(facts, module, node):
+    for node in running(facts, module, ast.If):
+        if guarded(facts, module, node) or prepared(facts, module, node):
             continue
         asked = [call for call in tests_existence(facts, node.test) if call.args]
         if not asked or not _steers(node):

@@ -96,7 +96,7 @@ def wants_larger(original: Run, migrated: Run) -> bool:
 def sizes(migrated: Run) -> tuple[tuple[int, int], ...]:
     """Which batch sizes become which; 0 stands for any, where no loader says what one card's is."""
     pair = pair_of(None, migrated)
-    found = {}
+    found: dict[int, int] = {}
     for passage in pair.passages.values():
         size = pair.loaders[passage.key].get("batch_size")
         if passage.key in pair.training and size:

@@ -50,6 +50,9 @@ class Record:
             self._once.add((kind, *key))
             self.write(kind, **fields)
 
+    def close(self) -> None:
+        self._file.close()
+
     def elapsed(self) -> float:
         return time.monotonic() - self._start
 

@@ -77,6 +77,8 @@ class _Names:
     runtime: str
     needs: dict[str, str] = field(default_factory=dict)
     rank_is_global: bool = False
+    there: dict[str, str] = field(default_factory=dict)
+    """Marks that were looked for among the module's own imports."""
 
     def resolve(self, text: str) -> str:
         """The text with every mark replaced by the name to use."""
@@ -87,7 +89,9 @@ class _Names:
             return "rank == 0" if self.rank_is_global else f"{self.name('is_main_process')}()"
         if mark == "not rank 0":
             return "rank != 0" if self.rank_is_global else f"not {self.name('is_main_process')}()"
-        known = self._imported(mark)
+        known = self.there.get(mark)
+        if known is None:
+            known = self.there[mark] = self._imported(mark)
         if known:
             return known
         name = mark if mark not in self.taken else f"{mark}_" if mark[0].isupper() else f"ddp_{mark}"

@@ -29,7 +29,15 @@ class Start:
 
 
 def start(facts: Facts) -> Start:
-    """Where the entry script starts and ends."""
+    """Where the entry script starts and ends; found once."""
+    found = facts.memo.get("start")
+    if found is None:
+        found = facts.memo["start"] = _start(facts)
+    assert isinstance(found, Start)
+    return found
+
+
+def _start(facts: Facts) -> Start:
     module = facts.program.entry
     names = not facts.bound_names(module) & set(NAMES)
     active = _active(facts, module)

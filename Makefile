@@ -6,13 +6,17 @@ INSTALLED := $(VENV)/.installed
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test
+.PHONY: demo test proofs
 demo: $(INSTALLED)
 	$(VENV)/bin/python scripts/demo.py
 
 test: $(INSTALLED)
 	$(VENV)/bin/python scripts/check
 	$(VENV)/bin/python -m pytest -m slow
+
+# Every correct script on every number of ranks, and every mutant; `test` proves a sample of them.
+proofs: $(INSTALLED)
+	MULTICARD_PROOFS=all $(VENV)/bin/python -m pytest -m slow tests/verify/test_proofs.py
 
 # Only a change of pyproject.toml makes pip run again.
 $(INSTALLED): pyproject.toml

@@ -17,7 +17,20 @@ def compared_lines(pair: Pair) -> printed.Comparison:
     """Lines of one shape compared; what rank 0 shows of its own share while it trains is left out."""
     found = printed.compare(pair.original.lines, pair.ranks[0].lines)
     own = shown_in_training(pair)
-    return replace(found, differences=tuple(d for d in found.differences if d.shape not in own))
+    return replace(
+        found,
+        differences=tuple(
+            d for d in found.differences if d.shape not in own and not _tells_the_size(pair, d)
+        ),
+    )
+
+
+def _tells_the_size(pair: Pair, difference: printed.Difference) -> bool:
+    """A line with the batch size in it, where the original was given a larger one."""
+    return any(
+        re.sub(rf"\b{event['becomes']}\b", str(event["value"]), difference.own) == difference.other
+        for event in pair.original.of("larger")
+    )
 
 
 def share_lines(pair: Pair) -> list[printed.Difference]:

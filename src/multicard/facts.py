@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from multicard.interpret import Event, Frame, Interpreter, Loop, Wrap
 from multicard.program import Program
 from multicard.source import Module, Site
-from multicard.tree import children, walk
+from multicard.tree import parents, walk
 from multicard.values import NOTHING, Const, Data, Obj, Values, data_of, in_source
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ class Facts:
     unwrapped: tuple[tuple[Obj, str, Wrap | None], ...] = ()
     """Trained models that no wrapper can serve, why, and a statement after which they stand complete."""
     memo: dict[str, object] = field(default_factory=dict)
-    _parents: dict[Module, dict[ast.AST, ast.AST]] = field(default_factory=dict)
 
     @cached_property
     def dealing(self) -> "Dealing":
@@ -233,11 +232,7 @@ class Facts:
 
     def parents(self, module: Module) -> dict[ast.AST, ast.AST]:
         """The parent of every node of a module."""
-        found = self._parents.get(module)
-        if found is None:
-            found = {child: node for node in walk(module.tree) for child in children(node)}
-            self._parents[module] = found
-        return found
+        return parents(module.tree)
 
     def ancestors(self, module: Module, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes round a node, innermost first."""

@@ -122,6 +122,7 @@ class Interpreter:
         self.events: list[Event] = []
         self.frames: dict[Module, Frame] = {}
         self.born: dict[tuple[object, ...], Obj] = {}
+        self.first: dict[Class, Obj] = {}
         self.loops: list[Loop] = []
         self.calls: list[ast.AST] = []
         self.stack: list[Frame] = []
@@ -169,10 +170,8 @@ class Interpreter:
                 break
 
     def _orphan(self, cls: Class) -> Obj:
-        for obj in self.born.values():
-            if obj.cls is cls:
-                return obj
-        return self.birth(self._kind_of(cls), cls.node.name, cls.node, cls=cls, module=cls.module)
+        known = self.first.get(cls)
+        return known or self.birth(self._kind_of(cls), cls.node.name, cls.node, cls=cls, module=cls.module)
 
     def _resume(self, frame: Frame, names: dict[str, Values], body: list[ast.stmt]) -> None:
         before, current = frame.names, self.frame
@@ -253,6 +252,8 @@ class Interpreter:
                 kind, name, site, cls, call=node if isinstance(node, ast.Call) else None, by=tuple(self.calls)
             )
             self.born[key] = found
+        if cls is not None:
+            self.first.setdefault(cls, found)
         return found
 
     # --- statements ------------------------------------------------------------------------------------------

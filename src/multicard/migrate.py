@@ -3,6 +3,9 @@
 Everything here is a pure function of source text and options; the command line writes what `Plan.texts` holds.
 """
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -44,15 +47,28 @@ _WORDS = (
 
 def migrate(path: Path, options: Options = Options()) -> Plan:
     """Read the script and its local modules, and decide every change; raises `MulticardError`."""
-    program = read_program(path)
-    facts = infer(program, options)
-    findings = [finding for rule in RULES for finding in rule.find(facts) if _wanted(finding, options)]
-    return settle(
-        facts,
-        findings,
-        runtime="multicard.runtime" if options.runtime == "package" else "ddp_runtime",
-        rank_is_global=start(facts).names,
-    )
+    with _uncollected():
+        program = read_program(path)
+        facts = infer(program, options)
+        findings = [finding for rule in RULES for finding in rule.find(facts) if _wanted(finding, options)]
+        return settle(
+            facts,
+            findings,
+            runtime="multicard.runtime" if options.runtime == "package" else "ddp_runtime",
+            rank_is_global=start(facts).names,
+        )
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without garbage collection: nothing becomes garbage on the way, and looking for it takes a fifth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def infer(program: Program, options: Options = Options()) -> Facts:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from multicard.errors import SourceError
 from multicard.source import Module, read
-from multicard.tree import nodes, walk
+from multicard.tree import forget, nodes, walk
 
 RUNTIME = "ddp_runtime"
 """The helpers beside a migrated script: a library, as `multicard.runtime` is."""
@@ -155,6 +155,7 @@ def _appended_roots(module: Module) -> Iterator[Path]:
 
 def read_program(path: Path) -> Program:
     """Read the entry and follow its local imports; raises `SourceError` for the entry alone."""
+    forget()
     entry = read(path, "__main__")
     reader = _Reader([path.resolve().parent])
     reader.by_path[path.resolve()] = entry

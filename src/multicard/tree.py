@@ -12,8 +12,15 @@ Kind = TypeVar("Kind", bound=ast.AST)
 
 _WALKED: dict[ast.AST, tuple[ast.AST, ...]] = {}
 _CHILDREN: dict[ast.AST, tuple[ast.AST, ...]] = {}
+_PARENTS: dict[ast.AST, dict[ast.AST, ast.AST]] = {}
 _KINDS: dict[ast.AST, dict[type[ast.AST], tuple[ast.AST, ...]]] = {}
 _HELD: dict[ast.AST, frozenset[ast.AST]] = {}
+
+
+def forget() -> None:
+    """Forget the trees that were walked so far: their program is done with."""
+    for known in (_WALKED, _CHILDREN, _PARENTS, _KINDS, _HELD):
+        known.clear()
 
 
 def walk(node: ast.AST) -> tuple[ast.AST, ...]:
@@ -50,6 +57,14 @@ def held(node: ast.AST) -> frozenset[ast.AST]:
     if found is None:
         found = frozenset(walk(node))
         _HELD[node] = found
+    return found
+
+
+def parents(root: ast.AST) -> dict[ast.AST, ast.AST]:
+    """What each node in a node stands in; remembered."""
+    found = _PARENTS.get(root)
+    if found is None:
+        found = _PARENTS[root] = {child: node for node in walk(root) for child in children(node)}
     return found
 
 

@@ -18,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from multicard.edits import insert_before, replace, wrap
-from multicard.effects import calls_in, names_of, placed, running_nodes
+from multicard.effects import calls_in, names_of, placed, running_paths
 from multicard.facts import Facts
 from multicard.meeting import no_meeting, rank_0_only
 from multicard.messages import Text
@@ -79,7 +79,7 @@ def _prints(facts: Facts, module: Module) -> Iterator[Finding]:
 
 
 def _print_names(facts: Facts, module: Module) -> Iterator[ast.expr]:
-    for node in running_nodes(facts, module):
+    for node in running_paths(facts, module):
         match node:
             case ast.Name(id="print", ctx=ast.Load()):
                 values = facts.values(node)

@@ -28,7 +28,7 @@ from multicard.effects import (
     names_of,
     placed,
     running,
-    running_nodes,
+    running_paths,
 )
 from multicard.facts import Facts
 from multicard.meeting import evaluated_by_rank_0, kept_by_rank_0, no_meeting, prepared
@@ -463,14 +463,13 @@ def _loads(facts: Facts) -> dict[str, list[tuple[Module, ast.expr]]]:
     if found is None:
         index: dict[str, list[tuple[Module, ast.expr]]] = {}
         for module in facts.modules:
-            for node in running_nodes(facts, module):
-                match node:
-                    case ast.Name(id=word, ctx=ast.Load()) | ast.Attribute(attr=word, ctx=ast.Load()):
-                        index.setdefault(word, []).append((module, node))
-                    case ast.Subscript(slice=ast.Constant(value=str(word)), ctx=ast.Load()):
-                        index.setdefault(word, []).append((module, node))
-                    case _:
-                        pass
+            for node in running_paths(facts, module):
+                if isinstance(node.ctx, ast.Load):
+                    word = node.id if isinstance(node, ast.Name) else node.attr
+                    index.setdefault(word, []).append((module, node))
+            for item in running(facts, module, ast.Subscript):
+                if isinstance(item.slice, ast.Constant) and isinstance(item.ctx, ast.Load):
+                    index.setdefault(str(item.slice.value), []).append((module, item))
         facts.memo["loads"] = found = index
     assert isinstance(found, dict)
     return found

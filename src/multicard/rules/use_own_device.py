@@ -22,7 +22,7 @@ from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.source import Module
 from multicard.start import NAMES, start
-from multicard.tree import walk
+from multicard.tree import nodes, walk
 from multicard.values import Func, Lib
 
 CODE = "MC102"
@@ -44,12 +44,22 @@ _VISIBLE = Text(
 )
 
 
+_KINDS: tuple[type[ast.AST], ...] = (
+    ast.Call,
+    ast.Constant,
+    ast.JoinedStr,
+    ast.BinOp,
+    ast.Assign,
+    ast.Expr,
+)
+
+
 def find(facts: Facts) -> Iterator[Finding]:
     """Each way of naming a card."""
     place = start(facts)
     for module in facts.modules:
         named = place.names and module is place.module
-        for node in walk(module.tree):
+        for node in (node for kind in _KINDS for node in nodes(module.tree, kind)):
             match node:
                 case ast.Call():
                     yield from _call(facts, module, node, named=named)

@@ -243,9 +243,8 @@ def _leave(owner: int) -> None:
     if os.getpid() != owner:
         return
     if _where().world_size > 1:
-        time.sleep(
-            0.05
-        )  # gloo's threads put down what they hold: they must not want python once it has ended
+        # gloo's threads put down what they hold: they must not want python once it has ended.
+        time.sleep(0.05)
     if not dist.is_initialized():
         return
     # A timer of C: at this point python starts no threads any more. It wants a real stderr.

@@ -10,10 +10,11 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 
 from multicard.facts import Facts
 from multicard.source import Module
-from multicard.tree import children, held, walk
+from multicard.tree import children, held, nodes, walk
 from multicard.values import Class, Func, Lib, Mod, Obj
 
 
@@ -235,8 +236,30 @@ class _Reader:
         if not isinstance(root, ast.Name | ast.Attribute):
             return
         name = self.module.text(root)
+        if item and kind == "set" and value is not None and isinstance(target, ast.Subscript):
+            added = self._added(target, value)
+            kind, value = ("add", added) if added is not None else (kind, value)
         self.roots.setdefault(name, root)
         self.writes.setdefault(name, []).append((f"{kind} item" if item else kind, node, value))
+
+    def _added(self, target: ast.Subscript, value: ast.expr) -> ast.expr | None:
+        """What is added in `d[k] = d[k] + v` and `d[k] = d.get(k, 0) + v`."""
+        key = self.module.text(target.slice)
+        match value:
+            case ast.BinOp(left=ast.Subscript(value=owner, slice=own), op=ast.Add(), right=added):
+                pass
+            case ast.BinOp(
+                left=ast.Call(
+                    func=ast.Attribute(value=owner, attr="get"), args=[own, ast.Constant(value=0 | 0.0)]
+                ),
+                op=ast.Add(),
+                right=added,
+            ):
+                pass
+            case _:
+                return None
+        same = self.module.text(owner) == self.module.text(target.value) and self.module.text(own) == key
+        return added if same else None
 
     def _called(self, owner: ast.expr, attr: str, node: ast.Call) -> None:
         root, item = owner, False
@@ -294,16 +317,9 @@ class _Reader:
         kinds = {self._kind(name, kind, value) for kind, _, value in writes}
         kinds.discard("")
         node = writes[0][1]
-        if self._conditional(writes):
-            self.reading.problem(
-                node,
-                f"`{name}` grows only in some batches, chosen by their number",
-                f"`{name}` 只在按序号选出的部分批次里增长",
-            )
-            return
         start = self._start(name)
         carried = self._how(kinds, start)
-        if carried is How.METER:
+        if carried is How.METER and self._dependence(name, writes) is None:
             self._judge_meter(name, root, node)
         elif carried is None:
             self.reading.problem(
@@ -311,6 +327,8 @@ class _Reader:
                 f"`{name}` leaves the loop and is not a plain sum or list that starts before it",
                 f"`{name}` 会带出循环,但不是循环前清空、循环内累加的计数或列表",
             )
+        elif (why := self._dependence(name, writes)) is not None:
+            self.reading.problem(node, *why)
         else:
             self.reading.carried.append(Carried(name, carried, node))
 
@@ -416,17 +434,99 @@ class _Reader:
     def _outside(self, name: str) -> bool:
         return self._start(name) != ""
 
-    def _conditional(self, writes: list[tuple[str, ast.AST, ast.expr | None]]) -> bool:
-        """Whether a write depends on the number of the batch."""
-        if not self.counter:
-            return False
-        for _, node, _ in writes:
-            for parent in self.facts.ancestors(self.module, node):
-                if parent is self.loop:
+    # --- what a write depends on -------------------------------------------------------------------------------
+
+    def _dependence(
+        self, name: str, writes: list[tuple[str, ast.AST, ast.expr | None]]
+    ) -> tuple[str, str] | None:
+        """Why shares do not add up though each write looks as if they did, in English and Chinese."""
+        for kind, node, value in writes:
+            around = [*self._tests(node), *self._keys(node)]
+            given = [
+                *(node.args if isinstance(node, ast.Call) else ()),
+                *([value] if value is not None else ()),
+            ]
+            if any(self._reads(part, self.numbered) for part in (*around, *given)):
+                return (
+                    f"`{name}` depends on the number of the batch, which each rank counts for itself",
+                    f"`{name}` 取决于批次的序号,而每个进程各自计数",
+                )
+            others = self.grown - {name} if kind == "set" else self.grown
+            if any(self._reads(part, self.grown) for part in around) or any(
+                self._reads(part, others) for part in given
+            ):
+                return (
+                    f"`{name}` depends on what has grown so far, and each rank has grown its own",
+                    f"`{name}` 取决于此前累积的内容,而每个进程各自累积",
+                )
+        return None
+
+    def _tests(self, node: ast.AST) -> Iterator[ast.expr]:
+        """The conditions of a write: those round it, and those under which a batch is skipped before."""
+        for parent in self.facts.ancestors(self.module, node):
+            if parent is self.loop:
+                break
+            if isinstance(parent, ast.If | ast.While | ast.IfExp):
+                yield parent.test
+        for skip in nodes(self.loop, ast.Continue):
+            for parent in self.facts.ancestors(self.module, skip):
+                if isinstance(parent, ast.For | ast.While):
                     break
-                if isinstance(parent, ast.If) and self._mentions(parent.test, self.counter):
-                    return True
-        return False
+                if isinstance(parent, ast.If):
+                    yield parent.test
+
+    @staticmethod
+    def _keys(node: ast.AST) -> Iterator[ast.expr]:
+        """The keys and indices under which a write goes."""
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+            targets = [node.target]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            targets = [node.func.value]
+        for target in targets:
+            for part in walk(target):
+                if isinstance(part, ast.Subscript):
+                    yield part.slice
+
+    def _reads(self, node: ast.expr, names: frozenset[str]) -> bool:
+        return bool(names) and any(
+            isinstance(part, ast.Name | ast.Attribute) and self.module.text(part) in names
+            for part in walk(node)
+        )
+
+    @cached_property
+    def numbered(self) -> frozenset[str]:
+        """The number of the batch, and what the loop computes from it."""
+        return self._derived({self.counter}) if self.counter else frozenset()
+
+    @cached_property
+    def grown(self) -> frozenset[str]:
+        """What has grown since the loop began, and what the loop computes from it."""
+        growing = {
+            name
+            for name, writes in self.writes.items()
+            if any(self._kind(name, kind, value) not in {"", "set"} for kind, _, value in writes)
+            and self._outside(name)
+        }
+        return self._derived(growing)
+
+    def _derived(self, names: set[str]) -> frozenset[str]:
+        """Names, and those that the loop gives a value computed from them."""
+        found = set(names)
+        while True:
+            more = {
+                target.id
+                for statement in nodes(self.loop, ast.Assign)
+                for target in statement.targets
+                if isinstance(target, ast.Name)
+                and target.id not in found
+                and self._reads(statement.value, frozenset(found))
+            }
+            if not more:
+                return frozenset(found)
+            found |= more
 
     def _outlives(
         self, name: str, root: ast.expr, writes: list[tuple[str, ast.AST, ast.expr | None]]

@@ -821,7 +821,6 @@ def _stamp_site(pair: Pair) -> str | None:
 
 REASONS: dict[str, Callable[[Pair], Cause | None]] = {
     "steps": of_steps,
-    "start": _other_parameters,
     "loss": of_loss,
     "gradients": of_gradients,
     "rate": of_rate,

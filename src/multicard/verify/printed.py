@@ -13,6 +13,7 @@ from dataclasses import dataclass
 NUMBER = re.compile(
     r"(?<![\w.])[-+]?(?:\d+(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?)|\b(?:nan|inf)\b"
 )
+BAR = re.compile(r"\d%\|.*\||\d(?:it/s|s/it)\b|\r.+\r")  # a progress bar: what it shows depends on the clock
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # a number before one of these is a duration or a speed, a number after one of those too
 UNIT = re.compile(
@@ -112,6 +113,8 @@ class Comparison:
 def by_shape(lines: Sequence[str]) -> dict[str, list[tuple[Line, str]]]:
     grouped: dict[str, list[tuple[Line, str]]] = {}
     for text in lines:
+        if BAR.search(text):
+            continue
         line = read(text)
         if line.shape.strip():
             grouped.setdefault(line.shape, []).append((line, text.strip()))

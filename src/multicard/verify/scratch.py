@@ -55,6 +55,24 @@ def copy_code(source: Path, copy: Path) -> None:
             link(path, target)
 
 
+def lay_over(source: Path, copy: Path) -> None:
+    """Put the files of `source` in place of those of the same name in `copy`; its data only where there is none."""
+    for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
+        path, target = Path(entry.path), copy / entry.name
+        if entry.name in LEFT_OUT:
+            continue
+        if entry.is_dir() and not entry.is_symlink() and holds_code(path):
+            if target.is_symlink():
+                _open_up(str(target))
+            target.mkdir(exist_ok=True)
+            lay_over(path, target)
+        elif entry.is_file() and path.suffix == ".py":
+            target.unlink(missing_ok=True)
+            shutil.copy2(path, target)
+        elif not target.exists() and not target.is_symlink():
+            link(path, target)
+
+
 def holds_code(folder: Path) -> bool:
     """A package or a folder of modules, as against a folder of data."""
     names = os.listdir(folder)

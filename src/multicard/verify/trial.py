@@ -2,11 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,21 +58,34 @@ class Place:
     working: Path
     script: Path
     links: tuple[tuple[str, str], ...]
+    over: tuple[str, str] | None = None  # a folder whose files lie over another's copy
 
     def shown(self, path: str) -> str:
         """A path in the copy as the user knows it, relative to where the user is."""
         name, _, line = path.rpartition(":") if path.rpartition(":")[2].isdigit() else (path, "", "")
         for source, copy in self.links:
             if name == copy or name.startswith(copy + os.sep):
-                name = os.path.join(source, os.path.relpath(name, copy))
+                name = self._above(name) or os.path.join(source, os.path.relpath(name, copy))
                 break
         with_line = f"{name}:{line}" if line else name
         here = os.getcwd() + os.sep
         return with_line.removeprefix(here)
 
+    def _above(self, name: str) -> str | None:
+        """The file of the folder that lies over the copy, if it has one of this name."""
+        if self.over is None or not name.startswith(self.over[1] + os.sep):
+            return None
+        path = os.path.join(self.over[0], os.path.relpath(name, self.over[1]))
+        return path if os.path.exists(path) else None
+
     def shown_text(self, text: str) -> str:
-        for source, copy in self.links:
-            text = text.replace(copy + os.sep, source + os.sep)
+        """Text with the paths in it as the user knows them."""
+        for _, copy in self.links:
+            text = re.sub(
+                re.escape(copy + os.sep) + r"[^\s\"',:;)\]]*",
+                lambda match: self.shown(match[0]) or match[0],
+                text,
+            )
         return text.replace(os.getcwd() + os.sep, "")
 
 
@@ -97,6 +111,18 @@ def settle(script: Path, working: Path, root: Path) -> Place:
     return Place(root, here, beside / script.name, ((str(folder), str(beside)), (str(working), str(here))))
 
 
+def settle_over(original: Path, migrated: Path, working: Path, root: Path) -> Place:
+    """The migrated script in the place of the original, as if it had been migrated there.
+
+    It finds the data that the original finds, and its modules take the place of the original's, wherever it looks
+    for them.
+    """
+    place = settle(original, working, root)
+    inner = place.script.parent
+    scratch.lay_over(migrated.parent, inner)
+    return replace(place, script=inner / migrated.name, over=(str(migrated.parent), str(inner)))
+
+
 @contextmanager
 def workshop() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="multicard-verify-")).resolve()
@@ -119,9 +145,13 @@ def run(
 ) -> Run:
     home = folder / role
     shutil.rmtree(home, ignore_errors=True)
-    place = settle(
-        options.migrated if role == "migrated" else options.original, options.working, home / "scratch"
-    )
+    scratch_root = home / "scratch"
+    if role == "original":
+        place = settle(options.original, options.working, scratch_root)
+    elif options.migrated.parent == options.original.parent:
+        place = settle(options.migrated, options.working, scratch_root)
+    else:
+        place = settle_over(options.original, options.migrated, options.working, scratch_root)
     world = options.nproc if role == "migrated" else 1
     meeting = folder / "meeting"
     if role == "migrated":

@@ -33,6 +33,15 @@ def expected(pair: Pair, key: Key) -> set[int] | None:
     return set(range(own["base"])) if own["own"] == own["base"] else None
 
 
+def repeats(pair: Pair, key: Key) -> bool:
+    """Whether the original's own sampler gives a sample twice in an epoch."""
+    own = pair.counterparts.get(key)
+    if own is None:
+        return False
+    drawn = next((e for e in pair.original.of("own") if key_of(e) == key_of(own)), None)
+    return bool(own.get("replacement")) or (drawn is not None and drawn["distinct"] < drawn["total"])
+
+
 def dealing(pair: Pair, passage: Passage) -> Dealing:
     loader = pair.loaders[passage.key]
     counts = Counter(i for share in passage.shares.values() for i in share)
@@ -44,7 +53,7 @@ def dealing(pair: Pair, passage: Passage) -> Dealing:
     shares = [share for _, share in sorted(passage.shares.items())]
     if len(shares) > 1 and shares[0] and all(share == shares[0] for share in shares[1:]):
         return Dealing(passage, "same", doubled, 0, distinct)
-    replacement = loader.get("replacement") or (pair.counterparts.get(passage.key) or {}).get("replacement")
+    replacement = loader.get("replacement") or repeats(pair, passage.key)
     wanted = expected(pair, passage.key)
     if wanted is not None:
         foreign = [i for i in counts if i not in wanted]

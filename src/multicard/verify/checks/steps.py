@@ -115,18 +115,19 @@ TITLE_START = Text("initial weights", "初始权重")
 def check_start(pair: Pair) -> Check:
     starts = pair.original.of("start")
     if not starts:
-        return check("start", TITLE_START, "skipped", "no optimizer to compare", "没有可比较的优化器")
-    if not all(event["fits"] for event in starts):
+        return check("start", TITLE_START, "skipped", "no model to compare", "没有可比较的模型")
+    worst = max(event["difference"] for event in starts)
+    unmatched = sum(event["unmatched"] for event in starts)
+    if worst == 0 and not unmatched:
+        return check("start", TITLE_START, "held", "equal to the last bit", "逐位相同")
+    if worst == 0:
         return check(
             "start",
             TITLE_START,
-            "failed",
-            "the optimizers hold parameters of different number or shape",
-            "两边优化器中的参数个数或形状不同",
+            "told",
+            f"equal to the last bit, but for {unmatched} models that are in one run only",
+            f"逐位相同，但有 {unmatched} 个模型只在一边",
         )
-    worst = max(event["difference"] for event in starts)
-    if worst == 0:
-        return check("start", TITLE_START, "held", "equal to the last bit", "逐位相同")
     return check(
         "start",
         TITLE_START,

@@ -84,7 +84,7 @@ def normalise(
 
 
 def _remember(running: Tensor | None, value: Tensor, momentum: float) -> None:
-    if running is None:
+    if running is None or momentum == 0:
         return
     running.mul_(1 - momentum).add_((momentum * value).to(running.dtype))
     for _ in range(dist.get_rank()):

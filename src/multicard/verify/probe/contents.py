@@ -143,10 +143,11 @@ def compare(own: str, other: str) -> tuple[str, list[str]]:
 
 
 def _tensors(path: str) -> Any:
-    if path.endswith((".pkl", ".pickle")):
+    try:
+        return torch.load(path, map_location="cpu", weights_only=False, pickle_module=Lenient)
+    except (RuntimeError, pickle.UnpicklingError, AttributeError):
         with Path(path).open("rb") as file:
             return Lenient.load(file)
-    return torch.load(path, map_location="cpu", weights_only=False, pickle_module=Lenient)
 
 
 def text_differences(own: str, other: str, suffix: str) -> list[str]:

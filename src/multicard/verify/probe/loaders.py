@@ -6,13 +6,16 @@ the number of ranks do not matter. Whether the dealing was right is judged from 
 it.
 """
 
+import dis
 import json
 import math
+import sys
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -237,6 +240,8 @@ def _number(key: Sequence[Any]) -> int:
 
 def _shuffles(loader: Any) -> bool | None:
     sampler = loader.sampler
+    if loader.batch_sampler is not None and type(loader.batch_sampler) is not data.BatchSampler:
+        return None  # the sampler beside it is not used
     if isinstance(sampler, data.SequentialSampler):
         return False
     if isinstance(sampler, (data.RandomSampler, data.SubsetRandomSampler, data.WeightedRandomSampler)):
@@ -385,19 +390,29 @@ def _next(original: Function) -> Function:
         through: Pass | None = getattr(self, "_through", None)
         if through is None or not recording.record().mine:
             return original(self)
-        return _give(through, lambda: original(self))
+        return _give(through, lambda: original(self), in_a_loop=_loops(sys._getframe(1)))  # noqa: SLF001
 
     return __next__
 
 
-def _give(through: Pass, fetch_next: Callable[[], Any]) -> Any:
+def _loops(frame: FrameType) -> bool:
+    """Whether the next batch is asked for by a `for`, which may end at any time, and not by `next`."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in {
+        "FOR_ITER",
+        "LIST_EXTEND",
+        "YIELD_FROM",
+        "SEND",
+    }
+
+
+def _give(through: Pass, fetch_next: Callable[[], Any], *, in_a_loop: bool) -> Any:
     dealer = through.dealer
     if not dealer.trains and through.given:
         COURSE.learn()
     if dealer.trains and not dealer.replayed:
         _perhaps_enough(through)
         cut = COURSE.cut
-        if cut is not None and through.given >= cut:
+        if cut is not None and through.given >= cut and in_a_loop:
             _close(through, "cut")
             _turn(through, -1)
             raise StopIteration
@@ -513,6 +528,8 @@ def _close(through: Pass, how: str) -> None:
     PENDING[:] = [entry for entry in PENDING if entry is not through]
     dealer = through.dealer
     order = None
+    if dealer.replayed and through.number == 0:
+        _note_own_draw(dealer)
     if how == "cut" and dealer.base_length is not None and dealer.base_length <= WHOLE_ORDER:
         order = _the_rest(through)
     if through.given and (dealer.trains or dealer.replayed):
@@ -520,6 +537,26 @@ def _close(through: Pass, how: str) -> None:
             note()
     recording.record().write(
         "passed", key=dealer.key, number=through.number, how=how, given=through.given, order=order
+    )
+
+
+def _note_own_draw(dealer: Dealer) -> None:
+    """What the original's own sampler would have dealt: whether it repeats samples, and whether in order."""
+    loader = next((loader for loader, known in DEALERS.items() if known is dealer), None)
+    if (
+        loader is None
+        or loader.batch_sampler is None
+        or (dealer.base_length or WHOLE_ORDER + 1) > WHOLE_ORDER
+    ):
+        return
+    drawn: list[int] = []
+    with randomness.generators_kept(), randomness.as_before_training():
+        for indices in loader.batch_sampler:
+            drawn += base_indices(loader.dataset, indices)
+            if len(drawn) > WHOLE_ORDER:
+                break
+    recording.record().write(
+        "own", key=dealer.key, total=len(drawn), distinct=len(set(drawn)), ascending=drawn == sorted(drawn)
     )
 
 
@@ -574,12 +611,38 @@ def _fetch(original: Function) -> Function:
             for at, index in enumerate(indices):
                 seed = randomness.mix(randomness.PHASE.seed, *tag, *_numbers(self.dataset, index))
                 randomness.seed_all(seed)
+                for reseed in own_generators(self.dataset):
+                    reseed(seed)
                 before = randomness.states() if at == 0 and tag[-1] == 0 else {}
                 samples.append(_one(self.dataset, index))
                 _note_augmentation(before, tag)
         return self.collate_fn(samples)
 
     return fetch_seeded
+
+
+OWN: "weakref.WeakKeyDictionary[Any, list[Callable[[int], object]]]" = weakref.WeakKeyDictionary()
+
+
+def own_generators(dataset: Any) -> list[Callable[[int], object]]:
+    """Ways to seed the generators that a data set, its transforms or its module keep for themselves."""
+    base = base_of(dataset)
+    try:
+        if base not in OWN:
+            places = [base, getattr(base, "transform", None), getattr(base, "transforms", None)]
+            places += list(getattr(places[1], "transforms", ()) or ())
+            found = [value for place in places if place is not None for value in vars_of(place).values()]
+            module = sys.modules.get(type(base).__module__)
+            if module is not None and recording.is_the_users(getattr(module, "__file__", None) or ""):
+                found += vars(module).values()
+            OWN[base] = [way for value in found if (way := randomness.way_to_seed(value)) is not None]
+        return OWN[base]
+    except TypeError:  # a data set that cannot be hashed or referred to
+        return []
+
+
+def vars_of(thing: Any) -> dict[str, Any]:
+    return dict(getattr(thing, "__dict__", {}))
 
 
 def _note_augmentation(before: dict[str, int], tag: tuple[int, ...]) -> None:

@@ -72,6 +72,22 @@ def seed_all(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
 
 
+def way_to_seed(thing: Any) -> Callable[[int], object] | None:
+    """How to seed a generator that a script made for itself; None for anything else."""
+    if isinstance(thing, torch.Generator):
+        return thing.manual_seed
+    if isinstance(thing, (random.Random, np.random.RandomState)):
+        return thing.seed
+    if isinstance(thing, np.random.Generator):
+        bits = thing.bit_generator
+
+        def reseed(seed: int) -> None:
+            bits.state = type(bits)(seed).state
+
+        return reseed
+    return None
+
+
 @contextlib.contextmanager
 def as_before_training() -> Iterator[None]:
     """Draws are the generators' own, and not for the batch at hand."""
@@ -281,6 +297,7 @@ def _randperm(original: Function) -> Function:
         if _natural(keywords):
             return original(n, **keywords)
         key = PHASE.next_key()
+        keywords.pop("generator", None)
 
         def block(rank: int, rows: int) -> Tensor:
             return original(rows, generator=PHASE.generator.manual_seed(mix(*key, rank)), **keywords)  # type: ignore[no-any-return]

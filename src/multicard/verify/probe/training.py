@@ -5,6 +5,7 @@ step goes on from the migrated run's weights: every step is then judged by itsel
 from step to step into a difference that means nothing.
 """
 
+import json
 import math
 import weakref
 import zlib
@@ -38,6 +39,7 @@ class Steps:
         self.losses: list[float | None] = []
         self.backward_sites: list[str] = []
         self.begun = 0
+        self.told_models = {e["number"]: e for e in events_of(plan, "models")}
         self.alive: list[torch.nn.Module] = []
         self.spent = 0
         self.kept: dict[int, list[Tensor]] = {}
@@ -67,6 +69,15 @@ class Steps:
 
 
 STEPS: list[Steps] = []
+
+
+def events_of(plan: Plan, kind: str) -> list[dict[str, Any]]:
+    """What rank 0 of the migrated run recorded of this kind."""
+    if not plan.recorded:
+        return []
+    lines = Path(plan.recorded[0]).read_text(encoding="utf-8").splitlines()
+    events = (json.loads(line) for line in lines if f'"kind":"{kind}"' in line and line.endswith("}"))
+    return [event for event in events if event["kind"] == kind]
 
 
 def parameters_of(optimizer: Any) -> list[Tensor]:
@@ -289,26 +300,42 @@ def begin(module: torch.nn.Module) -> None:
         modules.BEGUN.update(id(part) for part in root.modules())
         tensors.append([t.detach() for t in (*root.parameters(), *root.buffers()) if t.numel()])
     steps.alive += roots  # an id must not be given to another module
-    if not any(tensors):
-        return
     number = steps.begun
     steps.begun += 1
+    shapes = [[list(t.shape) for t in one] for one in tensors]
+    recording.record().write(
+        "models", number=number, types=[type(root).__name__ for root in roots], shapes=shapes
+    )
     steps.keep("models", number, 0, [tensor for one in tensors for tensor in one])
     theirs = steps.recorded("models", number, 0)
-    if theirs is None:
+    if theirs is not None:
+        _take_models(number, [type(root).__name__ for root in roots], tensors, theirs)
+
+
+def _take_models(
+    number: int, types: list[str], mine: list[list[Tensor]], theirs: list[Tensor | None]
+) -> None:
+    """Give each model what the migrated run's of its type and shapes began with."""
+    steps = STEPS[0]
+    told = steps.told_models.get(number)
+    if told is None:
         return
-    mine = [tensor for one in tensors for tensor in one]
-    fits = [tuple(t.shape) for t in mine] == [() if t is None else tuple(t.shape) for t in theirs]
-    worst = 0.0
-    if fits:
-        worst = max(
-            _number((a.double() - b.double()).abs().max())
-            for a, b in zip(mine, theirs, strict=True)
-            if b is not None
-        )
-        if worst > 0:
-            _take_over(mine, theirs)
-    recording.record().write("start", number=number, fits=fits, difference=worst)
+    left, first = [], 0
+    for kind, shapes in zip(told["types"], told["shapes"], strict=True):
+        left.append((kind, shapes, theirs[first : first + len(shapes)]))
+        first += len(shapes)
+    worst, unmatched = 0.0, 0
+    for kind, tensors in zip(types, mine, strict=True):
+        shapes = [list(t.shape) for t in tensors]
+        match = next((one for one in left if one[0] == kind and one[1] == shapes), None)
+        if match is None:
+            unmatched += bool(tensors)
+            continue
+        left.remove(match)
+        pairs = [(a, b) for a, b in zip(tensors, match[2], strict=True) if b is not None]
+        worst = max(worst, *(_number((a.double() - b.double()).abs().max()) for a, b in pairs), 0.0)
+        _take_over(tensors, match[2])
+    recording.record().write("start", number=number, unmatched=unmatched, difference=worst)
 
 
 def note_buffers() -> None:

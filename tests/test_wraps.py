@@ -74,7 +74,7 @@ TRAVELS = {
             "        for x, y in loader:\n            self.net(x).sum().backward()\n            self.opt.step()\n"
             "net = Net()\nT(net).fit()\n"
         ),
-        [("net = Net()", "net")],
+        [("self.net = net", "self.net")],
     ),
     "as an attribute that is given and made in the call": (
         (

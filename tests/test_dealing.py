@@ -156,6 +156,17 @@ PLACES = {
         ["val_loader"],
     ),
     "nothing": (VISIT, []),
+    "the training data, and their length": (
+        VISIT + VISIT.replace("val_loader", "loader") + "print(hits / len(loader))\n",
+        ["loader", "loader"],
+    ),
+    "the training data, and a length that is another's": (
+        "steps = 3 * len(loader)\n"
+        + VISIT
+        + VISIT.replace("val_loader", "loader")
+        + "print(steps / len(val_loader))\n",
+        ["loader"],
+    ),
 }
 
 

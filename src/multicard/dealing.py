@@ -7,6 +7,7 @@ right, and not faster.
 """
 
 import ast
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -15,7 +16,7 @@ from multicard.facts import Facts, key
 from multicard.interpret import Event, turn_of
 from multicard.libraries import WRITES
 from multicard.source import Module
-from multicard.tree import held, walk
+from multicard.tree import held, nodes, walk
 from multicard.values import Class, Const, Func, Obj, Values, in_source
 from multicard.wraps import bare_of
 
@@ -658,9 +659,10 @@ def _whole(facts: Facts, dealing: Dealing) -> Iterator[tuple[Module, ast.expr, s
             continue
         _, en, zh = visit.why() if not visit.understood else (visit.node, "it is not dealt out", "没有分片")
         for node in loader_expressions(facts, visit.node.iter, touched):
-            if node not in done:
-                done.add(node)
-                yield visit.module, node, en, zh
+            for same in (node, *_measured(facts, visit, node)):
+                if same not in done:
+                    done.add(same)
+                    yield visit.module, same, en, zh
     for event in facts.events("next", "iterate", "len"):
         if (
             event.subject not in (spilled if event.kind == "len" else dealing.dealt | spilled)
@@ -673,6 +675,27 @@ def _whole(facts: Facts, dealing: Dealing) -> Iterator[tuple[Module, ast.expr, s
             if node not in done:
                 done.add(node)
                 yield event.module, node, "it takes batches one by one", "逐个取批次"
+
+
+def _measured(facts: Facts, visit: Visit, loader: ast.expr) -> Iterator[ast.expr]:
+    """Where the length of a loader is asked for after the loop that walks through all of it, before it trains again."""
+    text = visit.module.text(loader)
+    begin = visit.node.end_lineno or 0
+    others = {
+        training.loop.node.lineno
+        for training in facts.trainings
+        if training.loop.module is visit.module and isinstance(training.loop.node, ast.stmt)
+    }
+    end = min((line for line in others if line > begin), default=sys.maxsize)
+    for call in nodes(facts.scope(visit.module, visit.node), ast.Call):
+        if (
+            isinstance(call.func, ast.Name)
+            and call.func.id == "len"
+            and call.args
+            and visit.module.text(call.args[0]) == text
+            and begin < call.lineno < end
+        ):
+            yield call.args[0]
 
 
 def _made_by(facts: Facts, loader: Obj, others: Iterable[Obj]) -> ast.Call | None:

@@ -113,6 +113,9 @@ LEFT_ALONE = {
     "a number of steps": "step = 0\nfor epoch in range(9):\n"
     + BATCHES
     + "        step += 1\n        if step >= 100:\n            break\n",
+    "a number of steps that begins with others": "best, step = 0.0, 0\nfor epoch in range(9):\n"
+    + BATCHES
+    + "        step += 1\n        if step >= 100:\n            break\n",
     "a number of batches": "for epoch in range(9):\n"
     + BATCHES.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
     + "        if i >= 100:\n            break\n",

@@ -203,19 +203,29 @@ def _invariant_name(facts: Facts, module: Module, node: ast.expr, name: str, dep
             case ast.For(target=target, iter=iterable) if binding in held(target):
                 if not _counts(iterable, target, binding):
                     return False
-            case ast.Assign(targets=[ast.Name()], value=value):
-                if not _invariant(facts, module, value, depth + 1) or _under_choice(
-                    facts, module, statement, scope, depth
-                ):
+            case ast.Assign() | ast.AugAssign():
+                value = _given(statement, binding)
+                if value is None or not _invariant(facts, module, value, depth + 1):
                     return False
-            case ast.AugAssign(value=value):
-                if not _invariant(facts, module, value, depth + 1) or _under_choice(
-                    facts, module, statement, scope, depth
-                ):
+                if _under_choice(facts, module, statement, scope, depth):
                     return False
             case _:
                 return False
     return True
+
+
+def _given(statement: ast.Assign | ast.AugAssign, binding: ast.expr) -> ast.expr | None:
+    """What an assignment gives to one of its names, tuples taken apart."""
+    if isinstance(statement, ast.AugAssign):
+        return statement.value
+    for target in statement.targets:
+        if target is binding:
+            return statement.value
+        if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple):
+            for part, value in zip(target.elts, statement.value.elts, strict=False):
+                if part is binding:
+                    return value
+    return None
 
 
 def _invariant_attribute(facts: Facts, module: Module, node: ast.expr, attr: str, depth: int) -> bool:

@@ -942,6 +942,9 @@ def _builtin(
     match tail:
         case "print" | "exit" | "quit" | "input":
             run.record("call", f"builtins.{tail}", place, None, bind(f"builtins.{tail}", args, kwargs))
+            for value in (value for values in args for value in values):
+                if isinstance(value, Obj) and value.kind == "wrapped":
+                    run.record("escape", f"builtins.{tail}", place, value)
             return NONE
         case "open":
             bound = bind("builtins.open", args, kwargs)

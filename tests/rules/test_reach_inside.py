@@ -45,6 +45,8 @@ MIGRATED = {
         "    torch.save(net.module.state_dict(), 'a.pth')",
     ),
     "copied": ("import copy\nbest = copy.deepcopy(model)", "best = copy.deepcopy(model.module)"),
+    "printed": ("print(model)", "print(model.module)"),
+    "printed with others": ("print('net', model, sep=': ')", "print('net', model.module, sep=': ')"),
     "drawn": ("from torchsummary import summary\nsummary(model, (4,))", "summary(model.module, (4,))"),
     "exported": ("traced = torch.jit.trace(model, x)", "traced = torch.jit.trace(model.module, x)"),
 }

@@ -64,7 +64,6 @@ LOOKED_AT = frozenset(
         "builtins.id",
         "builtins.type",
         "builtins.callable",
-        "builtins.print",
         "torch.save",
         "torch.jit.save",
         "torch.onnx.export",
@@ -120,9 +119,10 @@ def _given_away(facts: Facts) -> Iterator[Finding]:
             done.add(argument)
             edits = inner(facts, event.module, argument, named=True)
             if edits is not None:
+                name = event.name.removeprefix("builtins.")
                 why = Text(
-                    f"`{event.name}` must get the model, not the wrapper",
-                    f"`{event.name}` 需要的是模型本身,而不是包装器",
+                    f"`{name}` must get the model, not the wrapper",
+                    f"`{name}` 需要的是模型本身,而不是包装器",
                 )
                 yield Finding(CODE, facts.site(event.module, argument), why, edits)
 

@@ -16,6 +16,7 @@ from multicard.facts import Facts, Training
 from multicard.interpret import Event, Loop
 from multicard.messages import Text
 from multicard.program import read_program
+from multicard.rules.total_metrics import adds_up
 from multicard.source import Module
 from multicard.tree import walk
 from multicard.values import (
@@ -376,7 +377,13 @@ class _Teller:
         carries: dict[tuple[str, str], None] = {}
         if isinstance(loop.node, ast.For):
             reading = read_loop(self.facts, loop.module, loop.node)
-            carries.update(dict.fromkeys((item.name, item.how.value) for item in reading.carried))
+            carries.update(
+                dict.fromkeys(
+                    (item.name, item.how.value)
+                    for item in reading.carried
+                    if adds_up(self.facts, loop.module, loop.node, item.name, item.how)
+                )
+            )
         return Walk("training", self.place(loop.module, loop.node), tuple(about), tuple(carries), ())
 
     def _evaluation(self, visit: Visit) -> Walk:

@@ -246,6 +246,16 @@ def test_attributes_of_a_trainer() -> None:
     assert (added(script, text), reasons) == ("            self.hits = all_reduce_sum(self.hits)", [])
 
 
+def test_a_total_of_training_that_is_given_away_with_the_length_of_this_rank_stays() -> None:
+    script = (
+        NET
+        + "def one_epoch():\n    running = 0.0\n    for x, y in loader:\n        loss = criterion(model(x), y)\n"
+        "        loss.backward()\n        optimizer.step()\n        running += loss.item()\n"
+        "    return running, len(loader)\n\nfor epoch in range(3):\n    total, n = one_epoch()\n    print(total / n)\n"
+    )
+    assert migrate(rule, script) == (script, [])
+
+
 def test_a_total_of_training_that_is_divided_by_a_count_of_this_rank_stays() -> None:
     loop = LOOP.replace(
         "    for x, y in loader:", "    running = 0.0\n    for i, (x, y) in enumerate(loader):"

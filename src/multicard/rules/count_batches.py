@@ -98,7 +98,7 @@ def _computes(facts: Facts, event: Event, node: ast.Call) -> bool:
 def _of_total(facts: Facts, event: Event, node: ast.Call) -> bool:
     """Whether what a training loader's length divides is a total over the ranks."""
     from multicard.carried import How, read_loop  # read only where a length is found
-    from multicard.rules.total_metrics import _safe
+    from multicard.rules.total_metrics import adds_up
 
     for training in facts.trainings:
         loop = training.loop
@@ -110,7 +110,8 @@ def _of_total(facts: Facts, event: Event, node: ast.Call) -> bool:
         names = {
             item.name
             for item in reading.carried
-            if item.how in {How.SUM, How.GATHER} and _safe(facts, loop.module, loop.node, item.name, item.how)
+            if item.how in {How.SUM, How.GATHER}
+            and adds_up(facts, loop.module, loop.node, item.name, item.how)
         }
         statement = facts.statement(event.module, node)
         for part in walk(statement):

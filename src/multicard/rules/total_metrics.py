@@ -31,7 +31,7 @@ from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.rules.share_batches import shared_loop
 from multicard.source import Module
-from multicard.tree import held, walk
+from multicard.tree import held, nodes, walk
 from multicard.values import Data
 
 CODE = "MC401"
@@ -64,7 +64,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             module = training.loop.module
             reading = read_loop(facts, module, node)
             reading.carried = [
-                item for item in reading.carried if _safe(facts, module, node, item.name, item.how)
+                item for item in reading.carried if adds_up(facts, module, node, item.name, item.how)
             ]
             reading.carried = [item for item in reading.carried if item.how is not How.COUNT]
             yield from _totals(facts, module, node, reading)
@@ -110,7 +110,7 @@ def _loader_text(facts: Facts, module: Module, loop: ast.For) -> str:
     return ""
 
 
-def _safe(facts: Facts, module: Module, loop: ast.For, name: str, how: How) -> bool:
+def adds_up(facts: Facts, module: Module, loop: ast.For, name: str, how: How) -> bool:
     """Whether a total of a training loop is only ever divided by what is a total too."""
     if how not in {How.SUM, How.METER, How.GATHER, How.MAX, How.MIN}:
         return False
@@ -134,7 +134,24 @@ def _safe(facts: Facts, module: Module, loop: ast.For, name: str, how: How) -> b
                 for value in facts.values(part):
                     if isinstance(value, Data) and "length" in value.tags:
                         return False
-    return True
+    return not any(_handed_on(facts, module, call) for call in nodes(scope, ast.Call) if call.lineno > end)
+
+
+def _handed_on(facts: Facts, module: Module, call: ast.Call) -> bool:
+    """Whether a call asks for the length of a loader and gives it to somebody who may divide by it."""
+    if not any(event.kind == "len" for event in facts.by_node.get(call, ())):
+        return False
+    for parent in facts.ancestors(module, call):
+        match parent:
+            case ast.Return() | ast.Yield():
+                return True
+            case ast.Call(func=ast.Name(id=name)) if name not in {"print", "float", "int", "max", "str"}:
+                return True
+            case ast.BinOp() | ast.stmt() | ast.JoinedStr():
+                return False
+            case _:
+                continue
+    return False
 
 
 def _mentions(module: Module, node: ast.AST, name: str) -> bool:

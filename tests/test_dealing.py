@@ -61,6 +61,13 @@ SHARED = {
         "        hits +=", "        if i == 0:\n            torch.save(out, 'first.pt')\n        hits +="
     ),
     "twice over one loader": VISIT + VISIT,
+    "with a clock of its own": (
+        "class Clock:\n    def __init__(self):\n        self.spent = 0\n    def tick(self, seconds):\n"
+        "        self.spent += seconds\nclock = Clock()\n"
+        + VISIT.replace("        hits +=", "        clock.update(1)\n        hits +=").replace(
+            "update", "tick"
+        )
+    ),
     "with a criterion": VISIT.replace("hits += ", "hits += criterion(out, y).item() + "),
 }
 WHOLE = {

@@ -51,6 +51,8 @@ class Reading:
     problems: list[tuple[ast.AST, str, str]] = field(default_factory=list)
     """What is not understood: where, and why in English and Chinese."""
     meters: dict[str, "Meter"] = field(default_factory=dict)
+    own: set[str] = field(default_factory=set)
+    """Objects of the user's that are made before the loop and that nobody reads after it."""
 
     def of(self, how: How) -> list[str]:
         """The names to be put together this way, in the order in which the loop changes them."""
@@ -312,7 +314,11 @@ class _Reader:
         self, name: str, writes: list[tuple[str, ast.AST, ast.expr | None]], targets: set[str]
     ) -> None:
         root = self.roots[name]
-        if name in targets or not self._outlives(name, root, writes):
+        if name in targets:
+            return
+        if not self._outlives(name, root, writes):
+            if isinstance(root, ast.Name) and self._start(name) == "meter":
+                self.reading.own.add(name)
             return
         kinds = {self._kind(name, kind, value) for kind, _, value in writes}
         kinds.discard("")

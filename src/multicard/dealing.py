@@ -312,7 +312,7 @@ def _mutations(facts: Facts, visit: Visit) -> Iterator[Problem]:
                 continue
             if isinstance(node.func, ast.Attribute) and depth == 0:
                 owner = visit.module.text(node.func.value) if module is visit.module else ""
-                if owner in visit.reading.meters:
+                if owner in visit.reading.meters or owner in visit.reading.own:
                     continue
             for value in _called(facts, node):
                 if value is None:

@@ -162,6 +162,10 @@ PLACES = {
         VISIT + "for x, y in val_loader:\n    last = x\nprint(last)\n",
         ["val_loader"],
     ),
+    "a library's loop": (
+        "from torch.optim.swa_utils import update_bn\n" + VISIT + "update_bn(loader, model)\n",
+        ["loader"],
+    ),
     "nothing": (VISIT, []),
     "the training data, and their length": (
         VISIT + VISIT.replace("val_loader", "loader") + "print(hits / len(loader))\n",

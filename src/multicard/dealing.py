@@ -663,6 +663,12 @@ def _whole(facts: Facts, dealing: Dealing) -> Iterator[tuple[Module, ast.expr, s
                 if same not in done:
                     done.add(same)
                     yield visit.module, same, en, zh
+    for event in facts.events("call", dead=False):
+        if event.name in LOOPS_ITSELF and isinstance(event.node, ast.Call):
+            for node in loader_expressions(facts, event.node, list(facts.loaders)):
+                if node not in done:
+                    done.add(node)
+                    yield event.module, node, "a library walks through it", "由库函数遍历"
     for event in facts.events("next", "iterate", "len"):
         if (
             event.subject not in (spilled if event.kind == "len" else dealing.dealt | spilled)
@@ -675,6 +681,10 @@ def _whole(facts: Facts, dealing: Dealing) -> Iterator[tuple[Module, ast.expr, s
             if node not in done:
                 done.add(node)
                 yield event.module, node, "it takes batches one by one", "逐个取批次"
+
+
+LOOPS_ITSELF = frozenset({"torch.optim.swa_utils.update_bn"})
+"""Functions of libraries that walk through a loader and must see all of it."""
 
 
 def _measured(facts: Facts, visit: Visit, loader: ast.expr) -> Iterator[ast.expr]:

@@ -684,7 +684,7 @@ def _kind_of_call(name: str, head: str, tail: str) -> str:
         return "model"
     if head.startswith("transformers") and ("Model" in tail or "For" in tail) and tail[:1].isupper():
         return "model"
-    if name in {"torch.hub.load", "torch.jit.load", "torch.optim.swa_utils.AveragedModel"}:
+    if name in {"torch.hub.load", "torch.jit.load"}:
         return "model"
     if head.startswith("torchmetrics") and tail[:1].isupper():
         return "metric"
@@ -822,6 +822,17 @@ def _deepcopy(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Va
     return result or SOME
 
 
+def _averaged_model(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    """A copy of a model that follows its weights: it copies what it is given, a wrapper too."""
+    for value in bound.get("0", bound.get("model", NOTHING)):
+        if isinstance(value, Obj) and value.kind in {"model", "wrapped"}:
+            run.record("escape", name, place, value)
+    obj = run.birth("model", name, place)
+    obj.args = bound
+    run.record("construct", name, place, obj, bound)
+    return one(obj)
+
+
 def _backward(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
     values = bound.get("0", bound.get("tensors", NOTHING))
     run.record(
@@ -916,6 +927,7 @@ _SPECIAL: dict[str, _Handler] = {
     "collections.Counter": _collection,
     "copy.deepcopy": _deepcopy,
     "copy.copy": _deepcopy,
+    "torch.optim.swa_utils.AveragedModel": _averaged_model,
     "torch.autograd.backward": _backward,
     "torch.autograd.grad": _backward,
     "torch.nn.utils.clip_grad_norm_": _clip,

@@ -45,6 +45,10 @@ MIGRATED = {
         "    torch.save(net.module.state_dict(), 'a.pth')",
     ),
     "copied": ("import copy\nbest = copy.deepcopy(model)", "best = copy.deepcopy(model.module)"),
+    "averaged": (
+        "from torch.optim.swa_utils import AveragedModel\nswa = AveragedModel(model)\nswa.update_parameters(model)",
+        "swa = AveragedModel(model.module)",
+    ),
     "printed": ("print(model)", "print(model.module)"),
     "printed with others": ("print('net', model, sep=': ')", "print('net', model.module, sep=': ')"),
     "drawn": ("from torchsummary import summary\nsummary(model, (4,))", "summary(model.module, (4,))"),

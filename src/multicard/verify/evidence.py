@@ -10,6 +10,7 @@ from typing import Any
 
 Event = dict[str, Any]
 Key = tuple[str, int]
+EVALUATION = 1_000_000  # passes with gradients off are numbered from here
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class Passage:
     batches: dict[int, list[list[int]]]
     complete: bool
     whole: bool  # the epoch to its end is known, whether or not it was used
+
+    @property
+    def evaluates(self) -> bool:
+        """Begun with gradients off."""
+        return self.number >= EVALUATION
 
 
 @dataclass(frozen=True)

@@ -196,11 +196,14 @@ def noises(pair: Pair) -> list[Noise]:
 
 def copied_noise(pair: Pair) -> list[Noise]:
     """What all ranks draw alike, because a generator stands alike on all of them when training begins."""
-    first = [trace.first("generators") for trace in pair.ranks]
-    if pair.world == 1 or any(event is None for event in first):
+    told = [trace.of("generators") for trace in pair.ranks]
+    if pair.world == 1 or not all(told):
         return []
-    states = [event for event in first if event is not None]
-    return [noise for noise in noises(pair) if len({event[noise.generator] for event in states}) == 1]
+    return [
+        noise
+        for noise in noises(pair)
+        if len({tuple(event[noise.generator] for event in events) for events in told}) == 1
+    ]
 
 
 WHAT = {

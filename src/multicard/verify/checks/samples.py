@@ -28,6 +28,8 @@ def expected(pair: Pair, key: Key) -> set[int] | None:
     own = pair.counterparts.get(key)
     if own is None or own.get("base") is None:
         return None
+    if own.get("chosen") is not None:
+        return set(own["chosen"])
     if own.get("own_first") is not None:
         return set(own["own_first"])
     return set(range(own["base"])) if own["own"] == own["base"] else None
@@ -78,7 +80,11 @@ def _padding_of_batches(passage: Passage, batch: int, world: int) -> int:
 
 
 def training_passages(pair: Pair) -> list[Passage]:
-    found = [p for (key, _), p in pair.passages.items() if key in pair.training and any(p.shares.values())]
+    found = [
+        p
+        for (key, _), p in pair.passages.items()
+        if key in pair.training and not p.evaluates and any(p.shares.values())
+    ]
     return sorted(found, key=lambda p: (p.key, p.number))
 
 
@@ -292,8 +298,16 @@ class Content:
     key: Key | None
 
 
+def same_content(a: list[float], b: list[float]) -> bool:
+    """The same to the bit, or to the rounding of what was computed from it."""
+    if a[0] == b[0]:
+        return True
+    scale = max(abs(a[1]), abs(b[1]))
+    return abs(a[1] - b[1]) <= 1e-5 * scale and abs(a[2] - b[2]) <= 1e-4 * scale
+
+
 def judged_content(pair: Pair) -> Content:
-    theirs: dict[tuple[Key, int, int], dict[int, int]] = {}
+    theirs: dict[tuple[Key, int, int], dict[int, list[float]]] = {}
     for rank, trace in enumerate(pair.ranks):
         for event in trace.of("batch"):
             if event.get("firsts"):
@@ -314,7 +328,7 @@ def judged_content(pair: Pair) -> Content:
         for rank, value in enumerate(event["firsts"]):
             if rank in others:
                 compared += 1
-                if others[rank] != value:
+                if not same_content(others[rank], value):
                     odd += 1
                     ranks.add(rank)
                     where = key

@@ -22,6 +22,7 @@ import torch
 from torch.utils import data
 from torch.utils.data._utils import fetch
 
+from multicard.verify.evidence import EVALUATION
 from multicard.verify.plan import Plan
 from multicard.verify.probe import randomness
 from multicard.verify.probe import record as recording
@@ -53,6 +54,7 @@ class Dealer:
     counterpart: DealtLoader | None = None
     trains: bool = False
     passes: int = 0
+    evaluations: int = 0
     total: int = 0
     current: "Pass | None" = None
     inverse: dict[int, int] | None = None
@@ -77,6 +79,15 @@ class Pass:
     batches: list[list[int]] = field(default_factory=list)
     drawn: Iterator[Any] | None = None
     iterator: Any = None
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether it was begun with gradients off: one pass over training data among others may be an evaluation."""
+        return self.number >= EVALUATION
+
+    @property
+    def replayed(self) -> bool:
+        return self.dealer.replayed and not self.evaluates
 
 
 DEALERS: "weakref.WeakKeyDictionary[Any, Dealer]" = weakref.WeakKeyDictionary()
@@ -202,6 +213,7 @@ def made(loader: Any) -> None:
         drop_last=bool(loader.drop_last),
         sampler=type(loader.sampler).__name__ if not iterable else None,
         batch_sampler=type(loader.batch_sampler).__name__ if loader.batch_sampler is not None else None,
+        chosen=_chosen(loader),
         sampler_length=None if iterable else length(loader.sampler),
         shuffles=_shuffles(loader),
         replacement=_replaces(loader),
@@ -227,6 +239,14 @@ def _own(dataset: Any, base_length: int | None) -> list[int] | None:
     if len(dataset) > WHOLE_ORDER:
         return None
     return base_indices(dataset, range(len(dataset)))
+
+
+def _chosen(loader: Any) -> list[int] | None:
+    """Which samples a sampler of a subset deals; None for one that deals all."""
+    indices = getattr(loader.sampler, "indices", None)
+    if indices is None or not isinstance(loader.sampler, data.SubsetRandomSampler) or length(indices) is None:
+        return None
+    return base_indices(loader.dataset, indices) if len(indices) <= WHOLE_ORDER else None
 
 
 def _short(site: str) -> str:
@@ -288,7 +308,7 @@ class Watched:
 
     def _deal(self, through: Pass) -> Iterator[Any]:
         dealer = through.dealer
-        source = iter(self._source(dealer, through.number))
+        source = iter(self._source(through))
         through.drawn = source
         for indices in source:
             while randomness.DRAWN:
@@ -308,17 +328,22 @@ class Watched:
             through.batches.append(base_indices(self.dataset, batch))
             yield batch
 
-    def _source(self, dealer: Dealer, number: int) -> Iterable[Any]:
+    def _source(self, through: Pass) -> Iterable[Any]:
         """The script's own sampler, or what the migrated run dealt."""
         loader = self.loader()
         real: Iterable[Any] = self.real
+        dealer, number = through.dealer, through.number
         if dealer.counterpart is None or not self.batched or loader is None:
             return real
-        if dealer.replayed:
+        if through.replayed:
             return self._again(dealer, dealer.counterpart.batches_of(number))
-        if _shuffles(loader) and dealer.counterpart.in_turn(number):
+        if _shuffles(loader):
             # an evaluation in another order counts the same, but its first batch may be shown
-            return self._again(dealer, [[batch] for batch in dealer.counterpart.in_turn(number)])
+            dealt = dealer.counterpart.in_turn(number)
+            in_order = data.BatchSampler(
+                range(len(self.dataset)), loader.batch_sampler.batch_size, loader.drop_last
+            )
+            return self._again(dealer, [[batch] for batch in dealt]) if dealt else in_order
         return real
 
     def _again(self, dealer: Dealer, dealt: list[list[list[int]]]) -> Iterator[list[int]]:
@@ -374,8 +399,12 @@ def _iter(original: Function) -> Function:
             return original(self)
         if dealer.current is not None:
             _close(dealer.current, "left")
-        dealer.current = through = Pass(dealer, dealer.passes)
-        dealer.passes += 1
+        if torch.is_grad_enabled():
+            dealer.current = through = Pass(dealer, dealer.passes)
+            dealer.passes += 1
+        else:
+            dealer.current = through = Pass(dealer, EVALUATION + dealer.evaluations)
+            dealer.evaluations += 1
         recording.record().write("pass", key=dealer.key, number=through.number, site=recording.site())
         iterator = original(self)
         through.iterator = weakref.ref(iterator)
@@ -409,7 +438,7 @@ def _give(through: Pass, fetch_next: Callable[[], Any], *, in_a_loop: bool) -> A
     dealer = through.dealer
     if not dealer.trains and through.given:
         COURSE.learn()
-    if dealer.trains and not dealer.replayed:
+    if dealer.trains and not dealer.replayed and not through.evaluates:
         _perhaps_enough(through)
         cut = COURSE.cut
         if cut is not None and through.given >= cut and in_a_loop:
@@ -420,7 +449,7 @@ def _give(through: Pass, fetch_next: Callable[[], Any], *, in_a_loop: bool) -> A
     try:
         batch = fetch_next()
     except StopIteration:
-        ending = _recorded_ending(through) if dealer.replayed else "end"
+        ending = _recorded_ending(through) if through.replayed else "end"
         _close(through, ending)
         if ending == "enough":
             recording.record().write("enough")
@@ -429,7 +458,7 @@ def _give(through: Pass, fetch_next: Callable[[], Any], *, in_a_loop: bool) -> A
         raise
     given = through.given
     through.given += 1
-    dealer.total += 1
+    dealer.total += not through.evaluates
     PENDING.append(through)
     indices = through.batches[given] if given < len(through.batches) else []
     recording.record().write(
@@ -450,7 +479,7 @@ def _give(through: Pass, fetch_next: Callable[[], Any], *, in_a_loop: bool) -> A
 
 def _share_starts(through: Pass, at: int) -> list[int]:
     """Where in this batch the share of each rank begins."""
-    if not through.dealer.replayed or through.dealer.counterpart is None:
+    if not through.replayed or through.dealer.counterpart is None:
         return [0]
     shares = through.dealer.counterpart.batches_of(through.number)
     starts, first = [], 0
@@ -461,12 +490,21 @@ def _share_starts(through: Pass, at: int) -> list[int]:
     return starts
 
 
-def _firsts(batch: Any, starts: list[int], rows: int) -> list[int]:
-    """Checksums of what the batch holds at these rows: the same sample must be the same everywhere."""
+def _firsts(batch: Any, starts: list[int], rows: int) -> list[list[float]]:
+    """What the batch holds at these rows, in short: the same sample must be the same everywhere."""
     tensor = _some_tensor(batch, rows)
     if tensor is None:
         return []
-    return [checksum(tensor[start]) for start in starts if start < rows]
+    return [short(tensor[start]) for start in starts if start < rows]
+
+
+def short(tensor: torch.Tensor) -> list[float]:
+    """A checksum of a tensor, its norm and its sum."""
+    wide = tensor.detach().to(torch.float64 if not tensor.is_complex() else torch.complex128)
+    return [
+        checksum(tensor),
+        *(0.0 if not math.isfinite(x) else x for x in (float(wide.norm().real), float(wide.sum().real))),
+    ]
 
 
 def _some_tensor(batch: Any, rows: int) -> torch.Tensor | None:
@@ -501,7 +539,7 @@ def _turn(through: Pass, at: int, samples: Sequence[int] = ()) -> None:
             randomness.PHASE.turn(key)
     elif plan.role == "migrated":
         randomness.PHASE.turn(key, [len(samples)] * plan.world_size, plan.rank, samples)
-    elif dealer.replayed:
+    elif through.replayed:
         assert dealer.counterpart is not None
         shares = dealer.counterpart.batches_of(through.number)
         sizes = [len(share) for share in shares[at]] if at < len(shares) else []
@@ -528,11 +566,11 @@ def _close(through: Pass, how: str) -> None:
     PENDING[:] = [entry for entry in PENDING if entry is not through]
     dealer = through.dealer
     order = None
-    if dealer.replayed and through.number == 0:
+    if through.replayed and through.number == 0:
         _note_own_draw(dealer)
     if how == "cut" and dealer.base_length is not None and dealer.base_length <= WHOLE_ORDER:
         order = _the_rest(through)
-    if through.given and (dealer.trains or dealer.replayed):
+    if through.given and (dealer.trains or dealer.replayed) and not through.evaluates:
         for note in AFTER_TRAINING:
             note()
     recording.record().write(

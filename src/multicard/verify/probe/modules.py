@@ -14,10 +14,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from multicard.verify.plan import Plan
+from multicard.verify.probe import randomness
 from multicard.verify.probe import record as recording
 from multicard.verify.probe.patching import Function, replace
 
 WRAPPERS = ("module.", "_orig_mod.")
+WRAPPERS_OF_MODELS = {"DistributedDataParallel", "DataParallel", "OptimizedModule"}
 COUNTS = {"backward": 0, "through": 0, "unsynchronised": 0, "past": 0, "reduces": 0}
 PAST_SITES: list[str] = []
 WRAPPED: "weakref.WeakKeyDictionary[nn.Module, bool]" = weakref.WeakKeyDictionary()
@@ -27,6 +29,7 @@ SINCE: "weakref.WeakKeyDictionary[nn.Module, int]" = (
     weakref.WeakKeyDictionary()
 )  # backward calls since its forward
 DEPTH = [0]
+INSIDE: list[bool] = []  # not empty while a module puts its parts into training mode
 BEGUN: set[int] = set()  # modules whose weights at their first forward have been seen to
 
 
@@ -63,7 +66,7 @@ def roots_alive() -> list[nn.Module]:
     found = [
         thing
         for thing in gc.get_objects()
-        if issubclass(type(thing), nn.Module) and not issubclass(type(thing), DistributedDataParallel)
+        if issubclass(type(thing), nn.Module) and type(thing).__name__ not in WRAPPERS_OF_MODELS
     ]
     inner = {id(child) for module in found for child in module.children()}
     return [module for module in found if id(module) not in inner] or found
@@ -234,7 +237,24 @@ def note_buffers(module: Any, kind: str) -> None:
     )
 
 
+def _train(original: Function) -> Function:
+    def train(self: nn.Module, mode: bool = True) -> Any:  # noqa: FBT001, FBT002
+        from multicard.verify.probe import training
+
+        if INSIDE or not mode or not training.STEPS[0].made or not recording.record().mine:
+            return original(self, mode)
+        randomness.training_begins()
+        INSIDE.append(True)
+        try:
+            return original(self, mode)
+        finally:
+            INSIDE.clear()
+
+    return train
+
+
 def install(plan: Plan) -> None:
+    replace(nn.Module, "train", _train)
     torch_module.register_module_forward_pre_hook(_pre)
     if plan.role == "migrated":
         replace(DistributedDataParallel, "__init__", _wrap)

@@ -143,6 +143,7 @@ def _noticed(shape: Sequence[int]) -> None:
 
 
 NATURAL: dict[str, int] = {}
+BEGINNING = (-2,)
 DRAWN: list[dict[str, int]] = []  # what a sampler has drawn since somebody looked
 
 
@@ -157,10 +158,20 @@ def states() -> dict[str, int]:
 
 
 def note_natural_state() -> None:
-    """The state the script left its generators in when training began."""
-    if not NATURAL:
+    """The state the script left its generators in when training began; told anew if it has changed it since."""
+    if PHASE.key is None or PHASE.key == BEGINNING:
+        now = states()
+        if now != NATURAL:
+            NATURAL.update(now)
+            recording.record().write("generators", **now)
+
+
+def training_begins() -> None:
+    """A model is put into training mode: what is drawn from here to the first batch is drawn alike by all."""
+    if PHASE.key is None or PHASE.key == BEGINNING:
+        note_natural_state()
+        PHASE.turn(BEGINNING)
         NATURAL.update(states())
-        recording.record().write("generators", **NATURAL)
 
 
 def _shape(args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[int, ...]:

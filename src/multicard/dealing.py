@@ -17,7 +17,7 @@ from multicard.interpret import Event, turn_of
 from multicard.libraries import WRITES
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
-from multicard.values import Class, Const, Func, Obj, Values, in_source
+from multicard.values import Class, Const, Func, Obj, Value, Values, in_source
 from multicard.wraps import bare_of
 
 Problem = tuple[ast.AST, str, str]
@@ -343,12 +343,17 @@ def _mutations(facts: Facts, visit: Visit) -> Iterator[Problem]:
                     waiting.append((value.module, value.node, depth + 1))
 
 
+def _in_source(value: Value) -> tuple[int, str]:
+    """Sorts functions as they stand in the source, so that the first is told whatever the hash seed."""
+    return (value.node.lineno, "") if isinstance(value, Func) else (0, repr(value))
+
+
 def _called(facts: Facts, call: ast.Call) -> Iterator[Func | None]:
     """The local functions that a call may run, `__call__` of local classes too.
 
     None stands for a library's object that is called for what it does, not for what it gives back.
     """
-    for value in facts.values(call.func):
+    for value in sorted(facts.values(call.func), key=_in_source):
         if isinstance(value, Func):
             yield value
         elif isinstance(value, Obj) and value.cls is not None and value.kind not in _MODULES:

@@ -56,7 +56,7 @@ def shown_in_training(pair: Pair) -> frozenset[str]:
             evaluated |= key not in training
         elif kind == "batch" and key in training:
             evaluated = False
-        elif kind == "print" and open_passes and not evaluated:
+        elif kind == "print" and (event.get("between") or (open_passes and not evaluated)):
             shapes.add(printed.read(event["text"]).shape)
     return frozenset(shapes)
 

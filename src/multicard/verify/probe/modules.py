@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from multicard.verify.plan import Plan
-from multicard.verify.probe import randomness
+from multicard.verify.probe import randomness, steps_between
 from multicard.verify.probe import record as recording
 from multicard.verify.probe.patching import Function, replace
 
@@ -181,12 +181,13 @@ def _pre(module: nn.Module, _: Any) -> None:
         from multicard.verify.probe import training
 
         training.begin(module)
-    if torch.is_grad_enabled():
-        if DEPTH[0] == 0 and module in WRAPPED and module.training:
-            COUNTS["past"] += 1
-            where = recording.site()
-            if where and where not in PAST_SITES:
-                PAST_SITES.append(where)
+    if not torch.is_grad_enabled():
+        steps_between.evaluated()
+    elif DEPTH[0] == 0 and module in WRAPPED and module.training:
+        COUNTS["past"] += 1
+        where = recording.site()
+        if where and where not in PAST_SITES:
+            PAST_SITES.append(where)
 
 
 def _post(module: nn.Module, _: Any, __: Any) -> None:

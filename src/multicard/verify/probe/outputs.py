@@ -4,7 +4,7 @@ Files are written through many libraries, but nearly all of them open a file; Py
 before it happens. That is also the moment at which a link to the user's data has to become a copy.
 """
 
-import builtins
+import contextlib
 import logging
 import os
 import re
@@ -16,6 +16,7 @@ import torch
 
 from multicard.verify.plan import Plan
 from multicard.verify.probe import record as recording
+from multicard.verify.probe import steps_between
 from multicard.verify.probe.patching import Function, replace
 from multicard.verify.scratch import make_own
 
@@ -106,36 +107,43 @@ def make_own_parents(path: str, scratch: str) -> None:
 WATCH: list[Watch] = []
 
 
-def _print(original: Function) -> Function:
-    def shown(*values: Any, **keywords: Any) -> None:
-        original(*values, **keywords)
-        watch = WATCH[0]
-        if keywords.get("file") not in (None, sys.stdout, sys.stderr) or not recording.record().mine:
-            return
-        recording.record().events += 1
-        if len(watch.shapes) < SHAPES and all(isinstance(value, (str, int, float)) for value in values):
-            text = str(keywords.get("sep") or " ").join(str(value) for value in values)
-            for line in text.splitlines():
-                shape = NUMBER.sub("#", line.strip())
-                if shape and shape not in watch.shapes:
-                    watch.shapes.add(shape)
-                    recording.record().write("print", text=line, site=recording.site())
+def note(line: str) -> None:
+    """Write down, once for each shape of line, where it comes from, and whether that is between training steps."""
+    watch, record = WATCH[0], recording.record()
+    shape = NUMBER.sub("#", line.strip())
+    if not shape or shape in watch.shapes or len(watch.shapes) >= SHAPES or not record.mine:
+        return
+    watch.shapes.add(shape)
+    frames = [frame for frame in recording.user_frames(sys._getframe(1)) if frame[2] != "write"]  # noqa: SLF001
+    site = f"{frames[0][0]}:{frames[0][1]}" if frames else None
+    record.write("print", text=line, site=site, between=steps_between.at(frames))
 
-    return shown
+
+def watch_stream(stream: Any) -> None:
+    """See what goes through a stream; `print`, loggers and scripts all end there."""
+    original, held = stream.write, [""]
+
+    def write(text: Any, *args: Any) -> Any:
+        result = original(text, *args)
+        if isinstance(text, str) and recording.record().mine:
+            recording.record().events += 1
+            *lines, held[0] = re.split(r"[\r\n]", held[0] + text)
+            for line in lines:
+                note(line)
+        return result
+
+    with contextlib.suppress(AttributeError):
+        stream.write = write
 
 
 def _emit(original: Function) -> Function:
-    """What a logger shows is printed too; it does not go through `print`."""
+    """What a logger writes to a file is noted too."""
 
     def emit(handler: Any, entry: Any) -> Any:
         outcome = original(handler, entry)
-        watch = WATCH[0]
-        if recording.record().mine and len(watch.shapes) < SHAPES:
+        if recording.record().mine:
             for line in handler.format(entry).splitlines():
-                shape = NUMBER.sub("#", line.strip())
-                if shape and shape not in watch.shapes:
-                    watch.shapes.add(shape)
-                    recording.record().write("print", text=line, site=recording.site())
+                note(line)
         return outcome
 
     return emit
@@ -181,7 +189,8 @@ def error_text(error: BaseException) -> str:
 
 def install(plan: Plan) -> None:
     WATCH[:] = [Watch(plan)]
-    replace(builtins, "print", _print)
+    for stream in (sys.stdout, sys.stderr):
+        watch_stream(stream)
     replace(logging.StreamHandler, "emit", _emit)
     replace(torch, "save", _save)
     replace(torch.serialization, "save", lambda _: torch.save)

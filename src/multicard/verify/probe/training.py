@@ -7,6 +7,7 @@ from step to step into a difference that means nothing.
 
 import json
 import math
+import sys
 import weakref
 import zlib
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.optim import optimizer as optimizers
 
 from multicard.verify.plan import Plan
-from multicard.verify.probe import loaders, modules
+from multicard.verify.probe import loaders, modules, steps_between
 from multicard.verify.probe import record as recording
 from multicard.verify.probe.loaders import checksum
 from multicard.verify.probe.patching import Function, replace
@@ -155,6 +156,7 @@ def _watched_closure(optimizer: Any, closure: Callable[[], Any]) -> Callable[[],
 def _use(optimizer: Any) -> None:
     """The optimizer is about to use the gradients as they are now."""
     steps = STEPS[0]
+    steps_between.stepped(recording.user_frames(sys._getframe(1)))  # noqa: SLF001
     number = steps.known[optimizer]
     step = steps.taken.get(number, 0)
     steps.taken[number] = step + 1

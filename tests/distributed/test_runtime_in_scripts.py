@@ -26,7 +26,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def environment(**more: str) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
+    # unbuffered, two processes would write into the middle of each other's lines
+    dropped = {"RANK", "WORLD_SIZE", "PYTHONUNBUFFERED"}
+    inherited = {name: value for name, value in os.environ.items() if name not in dropped}
     return inherited | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::UserWarning"} | more
 
 

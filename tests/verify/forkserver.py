@@ -108,9 +108,8 @@ class Server:
         return launch.Rank(plan, process, time.monotonic())
 
     def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+        with self.process:  # closes both pipes, which ends it, and waits
+            pass
 
 
 @contextlib.contextmanager

@@ -566,6 +566,8 @@ class Interpreter:
             self.frame.names = joined(entered, after)
             if turn or not any(_grown(before.get(name), self.frame.names.get(name)) for name in assigned):
                 break
+        if isinstance(loop.node, ast.While):
+            begin()  # the condition is asked again, of what the body has made
         self.loops.pop()
         self.block(orelse)
 

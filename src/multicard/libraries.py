@@ -954,9 +954,8 @@ def _builtin(
     match tail:
         case "print" | "exit" | "quit" | "input":
             run.record("call", f"builtins.{tail}", place, None, bind(f"builtins.{tail}", args, kwargs))
-            for value in (value for values in args for value in values):
-                if isinstance(value, Obj) and value.kind == "wrapped":
-                    run.record("escape", f"builtins.{tail}", place, value)
+            for values in args:
+                _shown(run, tail, place, frozenset(v for v in values if getattr(v, "kind", "") == "wrapped"))
             return NONE
         case "open":
             bound = bind("builtins.open", args, kwargs)
@@ -1016,11 +1015,15 @@ def _builtin(
             for value in first:
                 run.store_attribute(value, str(names[0]) if names else "*", args[2], place)
             return NONE
+        case "hasattr" if args[1:]:
+            names = [value.value for value in args[1] if isinstance(value, Const)]
+            for value in first:
+                if isinstance(value, Obj) and value.kind in {"model", "wrapped"}:
+                    run.record("attr", str(names[0]) if len(names) == 1 else "*", place, value)
+            return SOME
         case "hasattr" | "isinstance" | "callable" | "issubclass":
-            if tail in {"hasattr", "isinstance"}:
-                for value in first:
-                    if isinstance(value, Obj) and value.kind in {"model", "wrapped"}:
-                        run.record("escape", f"builtins.{tail}", place, value)
+            if tail == "isinstance":
+                _shown(run, tail, place, first)
             return SOME
         case "vars":
             return SOME
@@ -1033,6 +1036,7 @@ def _builtin(
         case "property" | "staticmethod" | "classmethod" if args:
             return first
         case "type" if len(args) == 1:
+            _shown(run, tail, place, first)
             classes = frozenset(
                 value.cls for value in first if isinstance(value, Obj) and value.cls is not None
             )
@@ -1047,6 +1051,8 @@ def _builtin(
         case "object":
             return one(run.birth("instance", "object", place))
         case "str" | "int" | "float" | "bool":
+            if tail == "str":
+                _shown(run, tail, place, frozenset(v for v in first if getattr(v, "kind", "") == "wrapped"))
             return one(data) if args else one(Const(None, config=True))
         case "max" | "min":
             return one(data)
@@ -1055,6 +1061,13 @@ def _builtin(
     if isinstance(place, ast.Call):
         run.escape(place, args, kwargs, f"builtins.{tail}")
     return one(data)
+
+
+def _shown(run: "Interpreter", tail: str, place: ast.AST, values: Values) -> None:
+    """A builtin looks at what a model itself is."""
+    for value in values:
+        if isinstance(value, Obj) and value.kind in {"model", "wrapped"}:
+            run.record("escape", f"builtins.{tail}", place, value)
 
 
 def _super_of(run: "Interpreter", owner: Obj, place: ast.AST) -> Obj:

@@ -13,7 +13,7 @@ from multicard.effects import running_nodes
 from multicard.facts import Facts
 from multicard.interpret import Event, Loop
 from multicard.messages import Text
-from multicard.plan import Finding, Kind
+from multicard.plan import Finding, Kind, Rule
 from multicard.reach import below, guarded, homes, in_batches, only_in, per_sample, reached, tests_existence
 from multicard.source import Module, Span
 from multicard.start import start
@@ -25,41 +25,64 @@ _COLLECTIVE = re.compile(
     r"|all_gather_with_grad|scale_by_count)»|«dist»\.barrier"
 )
 
+Places = tuple[tuple[Module, int], ...]
+
 _UNSEEN = Text("it was not seen to run on every rank", "看不到它在每张卡上都会执行")
 
 
 def meets(facts: Facts, *roots: ast.AST) -> bool:
     """Whether another rule makes ranks meet inside some nodes, or in what they call."""
-    places = _meetings(facts)
+    return _holds(facts, _meetings(facts), *roots)
+
+
+def counts_together(facts: Facts, *roots: ast.AST) -> bool:
+    """Whether ranks put their losses, metrics or buffers together inside some nodes, or in what they call."""
+    return _holds(facts, _countings(facts), *roots)
+
+
+def _holds(facts: Facts, places: Places, *roots: ast.AST) -> bool:
     if not places:
         return False
     owners = _owners(facts)
     regions = [*roots, *reached(facts, *roots)]
     return any(
-        module is owners.get(region, module)
-        and module.span(region).start <= offset <= module.span(region).end
+        module is owners.get(region, module) and module.span(region).start <= offset < module.span(region).end
         for region in regions
         for module, offset in places
         if region in owners
     )
 
 
-def _meetings(facts: Facts) -> tuple[tuple[Module, int], ...]:
+def _meetings(facts: Facts) -> Places:
     """Where other rules put collectives."""
     found = facts.memo.get("meetings")
     if found is None:
-        from multicard.rules import agree_to_stop, evaluate_inside, share_batches, total_metrics, whole_loss
+        from multicard.rules import agree_to_stop
 
         facts.memo["meetings"] = ()
-        facts.memo["meetings"] = found = tuple(
-            (edit.module, edit.span.start)
-            for rule in (agree_to_stop, evaluate_inside, share_batches, total_metrics, whole_loss)
-            for finding in rule.find(facts)
-            for edit in finding.edits
-            if _COLLECTIVE.search(edit.text)
-        )
+        facts.memo["meetings"] = found = (*_countings(facts), *_places(facts, agree_to_stop))
     assert isinstance(found, tuple)
     return found
+
+
+def _countings(facts: Facts) -> Places:
+    found = facts.memo.get("countings")
+    if found is None:
+        from multicard.rules import evaluate_inside, share_batches, total_metrics, whole_loss
+
+        facts.memo["countings"] = ()
+        rules = (evaluate_inside, share_batches, total_metrics, whole_loss)
+        facts.memo["countings"] = found = tuple(place for rule in rules for place in _places(facts, rule))
+    assert isinstance(found, tuple)
+    return found
+
+
+def _places(facts: Facts, rule: Rule) -> Places:
+    return tuple(
+        (finding.site.module, finding.site.module.span(finding.site.node).start)
+        for finding in rule.find(facts)
+        if any(_COLLECTIVE.search(edit.text) for edit in finding.edits)
+    )
 
 
 def _owners(facts: Facts) -> dict[ast.AST, Module]:

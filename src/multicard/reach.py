@@ -13,7 +13,7 @@ from multicard.interpret import Event
 from multicard.plan import Finding
 from multicard.source import Module
 from multicard.tree import nodes, walk
-from multicard.values import Class, Func, Obj, Values, contained
+from multicard.values import Class, Data, Func, Obj, Values, contained
 
 _RANK = re.compile(
     r"\b(\w*rank|is_main_process|is_master|is_main|is_rank_?(0|zero)|main_process|get_rank|master_process)\b",
@@ -181,6 +181,30 @@ def takes_batches(facts: Facts, event: Event) -> bool:
 def is_wrapped(subject: object) -> bool:
     """Whether a value is a model inside DDP."""
     return isinstance(subject, Obj) and subject.kind == "wrapped"
+
+
+def differs(facts: Facts, test: ast.expr) -> bool:
+    """Whether a condition is seen to depend on this rank's data, noise or clock."""
+    return any(
+        isinstance(value, Data) and value.local
+        for part in walk(test)
+        if isinstance(part, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+        for value in facts.values(part)
+    )
+
+
+def left_out(facts: Facts, module: Module, branch: ast.If) -> Iterator[ast.stmt]:
+    """The statements of a function that are not reached where a branch returns."""
+    if not any(isinstance(part, ast.Return) for statement in branch.body for part in walk(statement)):
+        return
+    here: ast.stmt = branch
+    while not isinstance(here, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        block = facts.block(module, here)
+        yield from block[block.index(here) + 1 :]
+        parent = facts.parents(module)[here]
+        if not isinstance(parent, ast.stmt):
+            return
+        here = parent
 
 
 def only_in(facts: Facts, module: Module, node: ast.AST, calls: Iterable[ast.AST]) -> bool:

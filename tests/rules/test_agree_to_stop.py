@@ -85,6 +85,44 @@ STOPS = {
         "for epoch in range(9):\n" + BATCHES + "        if loss.item() < 0.1:\n            break\n",
         "        if broadcast_value(loss.item() < 0.1):",
     ),
+    "a signal": (
+        "import signal\nstopped = False\n\n\ndef stop(number, frame):\n    global stopped\n    stopped = True\n\n\n"
+        "signal.signal(signal.SIGTERM, stop)\n" + EPOCHS + "    if stopped:\n        break\n",
+        "    if broadcast_value(stopped):",
+    ),
+    "a signal that an object keeps": (
+        "import signal\n\n\nclass Run:\n    def __init__(self):\n        self.stopped = False\n"
+        "        signal.signal(signal.SIGTERM, self.stop)\n\n    def stop(self, number, frame):\n"
+        "        self.stopped = True\n\n    def fit(self):\n        for epoch in range(9):\n"
+        + BATCHES.replace("    ", "            ", 1).replace("\n    ", "\n            ")
+        + "            if self.stopped:\n                break\n\n\nRun().fit()\n",
+        "            if broadcast_value(self.stopped):",
+    ),
+    "a loop while patience lasts": (
+        EPOCHS.replace("for epoch in range(99):", "while waited < 5:") + PATIENCE,
+        "while broadcast_value(waited < 5):",
+    ),
+    "a loop while there is time": (
+        "import time\nend = time.time() + 60\nwhile time.time() < end:\n" + BATCHES,
+        "while broadcast_value(time.time() < end):",
+    ),
+    "a loop until a flag": (
+        "done = False\nwhile not done:\n" + BATCHES + "    done = loss.item() < 0.1\n",
+        "while broadcast_value(not done):",
+    ),
+    "a loop over batches while the loss is high": (
+        (
+            "loss, batches = torch.tensor(9.0), iter(loader)\nwhile loss > 0.1:\n    x, y = next(batches)\n"
+            "    loss = criterion(model(x), y)\n    loss.backward()\n    optimizer.step()\n"
+        ),
+        "while broadcast_value(loss > 0.1):",
+    ),
+    "an error where the loss is not finite": (
+        "for epoch in range(9):\n"
+        + BATCHES
+        + "        if torch.isnan(loss):\n            raise ValueError\n",
+        "        if any_rank(torch.isnan(loss)):",
+    ),
     "two conditions": (
         EPOCHS + PATIENCE + "    if epoch > 9 and waited > 5:\n        break\n",
         "    if broadcast_value(epoch > 9 and waited > 5):",
@@ -107,7 +145,76 @@ SKIPS = {
         "        if any_rank(y.sum() == 0):",
     ),
 }
+STEP = "            optimizer.zero_grad()\n            loss.backward()\n            optimizer.step()\n"
+IN_BATCHES = "for epoch in range(9):\n    for x, y in loader:\n        loss = criterion(model(x), y)\n"
+BRANCHES = {
+    "a step where the loss is finite": (
+        IN_BATCHES + "        if torch.isfinite(loss):\n" + STEP,
+        "        if not any_rank(not torch.isfinite(loss)):",
+    ),
+    "a step where the loss is not nan": (
+        IN_BATCHES + "        if not torch.isnan(loss):\n" + STEP,
+        "        if not any_rank(torch.isnan(loss)):",
+    ),
+    "a step where the loss is small": (
+        IN_BATCHES + "        if loss.item() < 10:\n" + STEP,
+        "        if not any_rank(not (loss.item() < 10)):",
+    ),
+    "one of two losses by chance": (
+        "import random\n"
+        + IN_BATCHES
+        + "        if random.random() < 0.5:\n"
+        + STEP
+        + "        else:\n"
+        + STEP.replace("loss.backward", "(2 * loss).backward"),
+        "        if broadcast_value(random.random() < 0.5):",
+    ),
+    "validation when training got better": (
+        VALIDATE
+        + "best = 9.0\nfor epoch in range(9):\n"
+        + BATCHES
+        + "    if loss.item() < best:\n        best = loss.item()\n        print(validate())\n",
+        "    if broadcast_value(loss.item() < best):",
+    ),
+    "validation unless a function returns before": (
+        VALIDATE
+        + "def check(loss):\n    if loss.item() > 9:\n        return\n    print(validate())\n\n\n"
+        + LOOP
+        + "    check(loss)\n",
+        "    if broadcast_value(loss.item() > 9):",
+    ),
+    "a smaller learning rate": (
+        LOOP
+        + "    if loss.item() > 1:\n        for group in optimizer.param_groups:\n            group['lr'] *= 0.5\n",
+        "    if broadcast_value(loss.item() > 1):",
+    ),
+    "a schedule's step": (
+        "plan = torch.optim.lr_scheduler.StepLR(optimizer, 1)\n"
+        + LOOP
+        + "    if loss.item() > 1:\n        plan.step()\n",
+        "    if broadcast_value(loss.item() > 1):",
+    ),
+}
 LEFT_ALONE = {
+    "an evaluation every few batches": VALIDATE
+    + "for epoch in range(9):\n"
+    + BATCHES.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
+    + "        if i % 10 == 0:\n            print(validate())\n",
+    "a choice by an option": "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"
+    + IN_BATCHES
+    + "        if args.train:\n"
+    + STEP,
+    "a line where the loss is large": IN_BATCHES
+    + "        if loss.item() > 9:\n            print(loss)\n"
+    + STEP[4:].replace("\n    ", "\n"),
+    "what evaluation counts under a condition": LOOP
+    + "    hits = []\n    for x, y in val_loader:\n        if (model(x).argmax(1) == y).all():\n"
+    + "            hits.append(1)\n    print(sum(hits))\n",
+    "a number of steps that was loaded": "state = torch.load('a.pth')\nstep = state['step']\nfor epoch in range(9):\n"
+    + BATCHES
+    + "        step += 1\n        if step >= 100:\n            break\n",
+    "a loop over a number of steps": "step, batches = 0, iter(loader)\nwhile step < 100:\n    x, y = next(batches)\n"
+    "    criterion(model(x), y).backward()\n    optimizer.step()\n    step += 1\n",
     "no way out": LOOP,
     "a number of epochs": LOOP + "    if epoch == 5:\n        break\n",
     "a number of steps": "step = 0\nfor epoch in range(9):\n"
@@ -143,6 +250,13 @@ def test_ranks_stop_together(part: str, after: str) -> None:
 
 @pytest.mark.parametrize(("part", "after"), SKIPS.values(), ids=SKIPS)
 def test_ranks_skip_together(part: str, after: str) -> None:
+    script = NET + part
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize(("part", "after"), BRANCHES.values(), ids=BRANCHES)
+def test_ranks_take_the_same_branch(part: str, after: str) -> None:
     script = NET + part
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == (after, [])

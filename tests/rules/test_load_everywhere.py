@@ -100,7 +100,7 @@ def test_saves_in_a_local_module_count() -> None:
 
 
 def test_does_not_wait_in_a_branch_that_ranks_may_take_differently() -> None:
-    branch = "if loss.item() < 1:\n    " + SAVE + "    " + CPU
+    branch = "if loss.item() < 1:\n    " + SAVE + "    print(torch.load('a.pth', map_location='cpu'))"
     script = TRAINING + LOOP + branch
     text, [why] = migrate(rule, script)
     assert text == script
@@ -108,7 +108,16 @@ def test_does_not_wait_in_a_branch_that_ranks_may_take_differently() -> None:
 
 
 def test_waits_before_a_branch_that_ranks_may_take_differently() -> None:
-    script = TRAINING + LOOP + SAVE + "if loss.item() < 1:\n    " + CPU
+    script = (
+        TRAINING + LOOP + SAVE + "if loss.item() < 1:\n    print(torch.load('a.pth', map_location='cpu'))"
+    )
     text, reasons = migrate(rule, script)
     assert reasons == []
     assert "dist.barrier()\nif loss.item() < 1:" in text
+
+
+def test_waits_in_a_branch_that_all_ranks_take_together() -> None:
+    script = TRAINING + LOOP + SAVE + "if loss.item() < 1:\n    " + CPU
+    text, reasons = migrate(rule, script)
+    assert reasons == []
+    assert "if loss.item() < 1:\n    dist.barrier()\n    model.load" in text

@@ -49,6 +49,17 @@ MIGRATED = {
         "from torch.optim.swa_utils import AveragedModel\nswa = AveragedModel(model)\nswa.update_parameters(model)",
         "swa = AveragedModel(model.module)",
     ),
+    "asked for the model's class": ("print(isinstance(model, Net))", "print(isinstance(model.module, Net))"),
+    "asked for one of several classes": (
+        "print(isinstance(model, (Net, nn.Linear)))",
+        "print(isinstance(model.module, (Net, nn.Linear)))",
+    ),
+    "the name of its class": (
+        "state = {'arch': type(model).__name__}\nname = model.__class__.__name__",
+        "state = {'arch': type(model.module).__name__}\nname = model.module.__class__.__name__",
+    ),
+    "asked for a part": ("print(hasattr(model, 'features'))", "print(hasattr(model.module, 'features'))"),
+    "as a text": ("log.write(str(model))", "log.write(str(model.module))"),
     "printed": ("print(model)", "print(model.module)"),
     "printed with others": ("print('net', model, sep=': ')", "print('net', model.module, sep=': ')"),
     "drawn": ("from torchsummary import summary\nsummary(model, (4,))", "summary(model.module, (4,))"),
@@ -64,7 +75,9 @@ LEFT_ALONE = {
     "its parameters frozen": "model.requires_grad_(False)",
     "whether it trains": "print(model.training)",
     "every module": "for m in model.modules():\n    print(type(m))",
-    "asked for its class": "print(isinstance(model, nn.Module))",
+    "asked whether it is a module": "print(isinstance(model, nn.Module))",
+    "asked for a wrapper": "inner = model.module if isinstance(model, nn.DataParallel) else model",
+    "asked for a wrapper by its attribute": "inner = model.module if hasattr(model, 'module') else model",
     "another model": "other = Net()\nprint(other.features, other.state_dict())",
     "a part of it": "print(other_net.features)",
 }

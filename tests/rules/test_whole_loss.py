@@ -104,6 +104,25 @@ def test_says_that_a_sum_and_a_mean_are_added_up() -> None:
     assert "adds sums over the batch to means" in why
 
 
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "    if count == 0:\n        return total\n    ",
+        "    if count > 0:\n        return total / count\n    ",
+    ],
+    ids=["behind a return", "in a branch"],
+)
+def test_says_that_a_rank_with_nothing_would_not_count(guard: str) -> None:
+    function = (
+        "def masked(out, y):\n    mask = y > 0\n    total, count = ((out - y) * mask).sum(), mask.sum()\n"
+        f"{guard}return total / count\n\n\n"
+    )
+    script = NET + function + loop("loss = masked(model(x), y)")
+    text, [why, *_] = migrate(rule, script)
+    assert text == script
+    assert "a rank whose own data have none does not come here" in why
+
+
 def test_a_penalty_of_the_weights_is_no_sum_over_the_batch() -> None:
     script = NET + loop(
         "loss = criterion(model(x), y) + 1e-4 * sum(p.pow(2).sum() for p in model.parameters())"

@@ -1,7 +1,8 @@
 """Leave a loop together.
 
 Early stopping that one rank decides alone leaves the others waiting for it for ever.  Rank 0 decides, all follow;
-where the metric is the same on all ranks already this costs one small broadcast an epoch.
+where the metric is the same on all ranks already this costs one small broadcast an epoch.  So too in a branch in which
+ranks wait for each other or the weights change.
 
 Before:
 
@@ -35,13 +36,15 @@ After:
 import ast
 from collections.abc import Iterator
 
-from multicard.edits import call_with
+from multicard.edits import Edit, call_with, wrap
 from multicard.facts import Facts
+from multicard.meeting import counts_together
 from multicard.messages import Text
 from multicard.plan import Finding
+from multicard.reach import below, differs, guarded, is_wrapped, left_out
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
-from multicard.values import Class, Const, Data, Lib, Mod, Obj, Unknown, Values
+from multicard.values import Class, Const, Data, Lib, Method, Mod, Obj, Unknown, Values
 
 CODE = "MC403"
 TITLE = Text("Stop together", "早停信号同步")
@@ -54,6 +57,14 @@ _SKIP = Text(
     "a batch is skipped by all ranks or by none; otherwise gradients of different batches are averaged",
     "要么所有进程都跳过这个批次,要么都不跳过;否则会把不同批次的梯度平均在一起",
 )
+_NAN = Text(
+    "a loss that is not finite on one rank spoils the weights of all, so all ranks leave as soon as one must",
+    "任何一个进程的损失非有限都会污染所有进程的权重,因此只要有一个进程需要退出,所有进程就一起退出",
+)
+_BRANCH = Text(
+    "rank 0 decides and all ranks take the same branch; in it they wait for each other, or change the weights",
+    "由 rank0 判断,所有进程走同一个分支;分支里各进程要互相等待,或会改变权重",
+)
 _PLATEAU = Text(
     "every rank must take the same step of the learning rate, so all are given rank 0's metric",
     "各进程的学习率必须一致,因此统一使用 rank0 的指标",
@@ -62,13 +73,15 @@ _PLATEAU = Text(
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Exits under conditions that may differ between ranks, and schedulers that look at a metric."""
-    yield from _exits(facts)
+    done: set[ast.AST] = set()
+    yield from _exits(facts, done)
+    yield from _conditions(facts)
+    yield from _branches(facts, done)
     yield from _plateaus(facts)
 
 
-def _exits(facts: Facts) -> Iterator[Finding]:
+def _exits(facts: Facts, done: set[ast.AST]) -> Iterator[Finding]:
     batch = facts.training_nodes
-    done: set[ast.AST] = set()
     for module in facts.modules:
         for node in (leaf for kind in _LEAVES for leaf in nodes(module.tree, kind)):
             loop = _left_loop(facts, module, node)
@@ -81,9 +94,86 @@ def _exits(facts: Facts) -> Iterator[Finding]:
                 if test in done or _steers_alike(facts, module, test):
                     continue
                 done.add(test)
-                function = "«any_rank»" if isinstance(node, ast.Continue) else "«broadcast_value»"
-                why = _SKIP if isinstance(node, ast.Continue) else _STOP
+                together = isinstance(node, ast.Continue) or (in_batches and _asks_for_nan(facts, test))
+                function = "«any_rank»" if together else "«broadcast_value»"
+                why = _SKIP if isinstance(node, ast.Continue) else _NAN if together else _STOP
                 yield Finding(CODE, facts.site(module, test), why, call_with(module, test, function))
+
+
+def _conditions(facts: Facts) -> Iterator[Finding]:
+    """The conditions of `while` loops in which training goes on."""
+    for module in facts.modules:
+        for loop in nodes(module.tree, ast.While):
+            parts = (
+                differs(facts, loop.test)
+                if loop in facts.training_nodes
+                else loop in facts.epoch_nodes and not _steers_alike(facts, module, loop.test)
+            )
+            if parts:
+                edits = call_with(module, loop.test, "«broadcast_value»")
+                yield Finding(CODE, facts.site(module, loop.test), _STOP, edits)
+
+
+def _branches(facts: Facts, done: set[ast.AST]) -> Iterator[Finding]:
+    """Branches in which ranks meet or weights change, under conditions that are seen to differ between ranks."""
+    for module in facts.modules:
+        for node in nodes(module.tree, ast.If):
+            if node.test in done or not differs(facts, node.test) or guarded(facts, module, node):
+                continue
+            if any(facts.understood(loop) for loop in facts.ancestors(module, node)):
+                continue
+            trained, other = _trains(facts, node.body), _trains(facts, node.orelse)
+            if trained and not other and _skips_batches(facts, node):
+                edits, why = _unless_any(module, node.test), _SKIP
+            elif (
+                trained
+                or other
+                or counts_together(facts, *node.body, *node.orelse, *left_out(facts, module, node))
+            ):
+                edits, why = call_with(module, node.test, "«broadcast_value»"), _BRANCH
+            else:
+                continue
+            done.add(node.test)
+            yield Finding(CODE, facts.site(module, node.test), why, edits)
+
+
+def _trains(facts: Facts, body: list[ast.stmt]) -> bool:
+    """Whether a branch has a backward pass, a step, another learning rate or other weights."""
+    backwards = frozenset(facts.backwards)
+    for event in below(facts, *body):
+        if event.dead:
+            continue
+        if event in backwards or event.kind in {"step", "schedule"}:
+            return True
+        if event.kind == "method" and event.name == "load_state_dict" and is_wrapped(event.subject):
+            return True
+    return any(
+        isinstance(node, ast.Subscript)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.slice, ast.Constant)
+        and node.slice.value == "lr"
+        for statement in body
+        for node in walk(statement)
+    )
+
+
+def _skips_batches(facts: Facts, node: ast.If) -> bool:
+    """Whether a branch holds the backward pass of a batch."""
+    inside = held(node)
+    return any(
+        (event.node in inside or any(call in inside for call in event.calls))
+        and not any(loop in inside for loop in event.loop_nodes())
+        for event in facts.backwards
+    )
+
+
+def _unless_any(module: Module, test: ast.expr) -> tuple[Edit, ...]:
+    """The condition holds on no rank's refusal."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return call_with(module, test.operand, "«any_rank»")
+    if isinstance(test, ast.Call | ast.Name | ast.Attribute):
+        return wrap(module, test, "not «any_rank»(not ", ")")
+    return wrap(module, test, "not «any_rank»(not (", "))")
 
 
 _LEAVES: tuple[type[ast.stmt], ...] = (ast.Break, ast.Continue, ast.Return, ast.Raise, ast.Expr)
@@ -130,6 +220,16 @@ def _tests(facts: Facts, module: Module, node: ast.AST, loop: ast.AST) -> Iterat
     yield from reversed(found)
 
 
+def _asks_for_nan(facts: Facts, test: ast.expr) -> bool:
+    """Whether a condition looks for numbers that are not finite."""
+    return any(
+        isinstance(value, Lib | Method) and value.name.rpartition(".")[2] in {"isnan", "isinf", "isfinite"}
+        for part in walk(test)
+        if isinstance(part, ast.Call)
+        for value in facts.values(part.func)
+    )
+
+
 def may_differ(values: Values) -> bool:
     """Whether a value is seen to depend on this rank's data, noise or clock; what cannot be followed may."""
     return any((isinstance(value, Data) and value.local) or isinstance(value, Unknown) for value in values)
@@ -172,6 +272,9 @@ def _invariant(facts: Facts, module: Module, node: ast.expr, depth: int) -> bool
                 or _invariant(facts, module, argument, depth)
                 for argument in args
             )
+        case ast.Subscript(value=owner):
+            loaded = facts.values(owner)
+            return bool(loaded) and all(isinstance(value, Obj) and value.kind == "loaded" for value in loaded)
         case ast.Name(id=name):
             return depth < 4 and _invariant_name(facts, module, node, name, depth)
         case _:
@@ -186,6 +289,8 @@ def _is_options(facts: Facts, owner: ast.expr) -> bool:
 
 def _invariant_name(facts: Facts, module: Module, node: ast.expr, name: str, depth: int) -> bool:
     scope = facts.scope(module, node)
+    if _set_at_any_time(facts, module, name):
+        return False
     bindings = [
         part
         for part in walk(scope)
@@ -214,6 +319,30 @@ def _invariant_name(facts: Facts, module: Module, node: ast.expr, name: str, dep
     return True
 
 
+def _set_at_any_time(facts: Facts, module: Module, name: str) -> bool:
+    """Whether a function that is handed to a library, such as a signal's handler, sets this name of the module."""
+    declared: list[ast.Global | ast.Nonlocal] = [
+        *nodes(module.tree, ast.Global),
+        *nodes(module.tree, ast.Nonlocal),
+    ]
+    scopes = [facts.scope(module, statement) for statement in declared if name in statement.names]
+    return any(isinstance(scope, ast.FunctionDef) and _is_handler(module, scope) for scope in scopes)
+
+
+def _is_handler(module: Module, function: ast.FunctionDef) -> bool:
+    """Whether a function is given away by name."""
+    given = [
+        argument
+        for call in nodes(module.tree, ast.Call)
+        for argument in (*call.args, *(keyword.value for keyword in call.keywords))
+    ]
+    return any(
+        (isinstance(argument, ast.Name) and argument.id == function.name)
+        or (isinstance(argument, ast.Attribute) and argument.attr == function.name)
+        for argument in given
+    )
+
+
 def _given(statement: ast.Assign | ast.AugAssign, binding: ast.expr) -> ast.expr | None:
     """What an assignment gives to one of its names, tuples taken apart."""
     if isinstance(statement, ast.AugAssign):
@@ -240,6 +369,8 @@ def _invariant_attribute(facts: Facts, module: Module, node: ast.expr, attr: str
         found = True
         statement = facts.statement(module, part)
         scope = facts.scope(module, part)
+        if isinstance(scope, ast.FunctionDef) and _is_handler(module, scope):
+            return False
         match statement:
             case ast.Assign(targets=[ast.Attribute()], value=value) | ast.AugAssign(value=value):
                 if not _invariant(facts, module, value, depth + 1) or _under_choice(

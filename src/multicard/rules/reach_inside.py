@@ -23,7 +23,7 @@ from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
-from multicard.values import Const, Obj, Values
+from multicard.values import NOTHING, Const, Lib, Obj, Values
 
 CODE = "MC302"
 TITLE = Text("Reach inside the wrapper", "通过 .module 访问模型")
@@ -51,7 +51,6 @@ PASSED_ON = frozenset(
         "forward",
         "share_memory",
         "type",
-        "__class__",
         "_orig_mod",
         "named_modules_",
         "join",
@@ -59,16 +58,16 @@ PASSED_ON = frozenset(
 )
 LOOKED_AT = frozenset(
     {
-        "builtins.isinstance",
-        "builtins.hasattr",
         "builtins.id",
-        "builtins.type",
         "builtins.callable",
         "torch.save",
         "torch.jit.save",
         "torch.onnx.export",
         "pickle.dump",
     }
+)
+_OF_A_WRAPPER = frozenset(
+    {"torch.nn.Module", "torch.nn.DataParallel", "torch.nn.parallel.DistributedDataParallel"}
 )
 NAMED = frozenset(
     {
@@ -113,6 +112,8 @@ def _given_away(facts: Facts) -> Iterator[Finding]:
             continue
         if event.name in LOOKED_AT or not event.name or not isinstance(event.node, ast.Call):
             continue
+        if event.name == "builtins.isinstance" and _any_module(facts, event.node):
+            continue
         for argument in (*event.node.args, *(keyword.value for keyword in event.node.keywords)):
             if argument in done or subject not in facts.values(argument) or isinstance(argument, ast.Starred):
                 continue
@@ -125,6 +126,14 @@ def _given_away(facts: Facts) -> Iterator[Finding]:
                     f"`{name}` 需要的是模型本身,而不是包装器",
                 )
                 yield Finding(CODE, facts.site(event.module, argument), why, edits)
+
+
+def _any_module(facts: Facts, call: ast.Call) -> bool:
+    """Whether a question for the class of a model has the same answer for its wrapper."""
+    asked = facts.values(call.args[1]) if len(call.args) > 1 else NOTHING
+    several = [part for value in asked if isinstance(value, Obj) for part in value.items or ()]
+    asked = asked.union(*several)
+    return any(isinstance(value, Lib) and value.name in _OF_A_WRAPPER for value in asked)
 
 
 def _attribute(facts: Facts, event: Event, node: ast.AST) -> Iterator[Finding]:

@@ -25,7 +25,9 @@ from multicard.facts import Facts
 from multicard.interpret import Event, mean_at
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
+from multicard.reach import differs, left_out
 from multicard.source import Module
+from multicard.tree import held, nodes
 from multicard.values import Data
 
 CODE = "MC306"
@@ -39,6 +41,10 @@ _COUNT = Text(
     "the loss is divided by a number that differs from rank to rank; scaled by this rank's share of it, the average is"
     " that over all ranks",
     "损失除以的数量在各进程间不同;按本进程所占比例缩放后,平均值才等于全部样本的平均",
+)
+_PASSED = Text(
+    "; a rank whose own data have none does not come here, and the others would wait for it",
+    ";而自身数据没有这一项的进程不会执行到这里,其他进程会一直等待它",
 )
 _COST = Text("; one small all-reduce a step", ";每步多一次很小的 all-reduce")
 
@@ -88,6 +94,9 @@ def _local_mean(facts: Facts, event: Event) -> Iterator[Finding]:
     if any(other.grad and not facts.trains(other) and not other.dead for other in others):
         yield _by_hand(facts, event)
         return
+    if _passed_by(facts, module, node):
+        yield _by_hand(facts, event, passed_by=True)
+        return
     why = Text(_COUNT.en + _COST.en, _COUNT.zh + _COST.zh)
     if isinstance(node, ast.BinOp):
         count = _divisor(module, node.right)
@@ -123,11 +132,22 @@ def _divisor(module: Module, node: ast.expr) -> str:
             return text
 
 
-def _by_hand(facts: Facts, event: Event) -> Finding:
+def _passed_by(facts: Facts, module: Module, node: ast.AST) -> bool:
+    """Whether ranks may come to a mean or not, as their own data say."""
+    function = facts.function(module, node)
+    for branch in nodes(function, ast.If) if function is not None else ():
+        beyond = (*branch.body, *branch.orelse, *left_out(facts, module, branch))
+        if any(node in held(statement) for statement in beyond) and differs(facts, branch.test):
+            return True
+    return False
+
+
+def _by_hand(facts: Facts, event: Event, *, passed_by: bool = False) -> Finding:
+    why = Text(_COUNT.en + _PASSED.en, _COUNT.zh + _PASSED.zh) if passed_by else _COUNT
     return Finding(
         CODE,
         facts.site(event.module, event.node),
-        _COUNT,
+        why,
         advice=Text(
             "multiply the loss by scale_by_count(count) from ddp_runtime in training, and not in evaluation",
             "请在训练时把损失乘以 ddp_runtime 的 scale_by_count(count)，验证时不要乘",

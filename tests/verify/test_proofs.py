@@ -6,16 +6,19 @@ fifty seeds.
 """
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from forkserver import Server, serving
-from mutants import Correct, Mutant, correct, mutants, write_pair
+from mutants import PROGRAMS, Correct, Mutant, correct, mutants, write_pair
 
+from multicard.migrate import migrate
 from multicard.verify.prove import prove
 from multicard.verify.trial import Options
 from multicard.verify.verdict import Verdict
+from multicard.write import files_in, write
 
 pytestmark = pytest.mark.slow
 SEEDS = range(int(os.environ.get("MULTICARD_SEEDS", "1")))
@@ -51,6 +54,7 @@ SAMPLE = {
     "padded_evaluation",
     "prefix_in_checkpoint",
     "sampler_missing",
+    "stream_not_dealt_out",
     "summed_loss",
     "trained_through_module",
 }
@@ -71,6 +75,16 @@ def test_a_correct_script_is_the_same(script: Correct, nproc: int, seed: int, tm
     verdict = verdict_of(tmp_path, script, nproc, seed)
     assert verdict.exit_code == 0, told(verdict)
     assert verdict.steps >= 10
+
+
+@pytest.mark.parametrize("program", ["stream"])
+def test_what_migrate_makes_is_the_same(program: str, tmp_path: Path) -> None:
+    original = tmp_path / "single.py"
+    shutil.copy(PROGRAMS / program / original.name, original)
+    entry, files = files_in(tmp_path / "multi", migrate(original), "vendor")
+    write(files)
+    verdict = prove(Options(original, entry, working=tmp_path, timeout=300), lambda *_: None)
+    assert verdict.exit_code == 0, told(verdict)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

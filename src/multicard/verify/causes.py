@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from multicard.messages import Text
 from multicard.verify import printed
-from multicard.verify.checks import outputs, ranks, samples, steps
+from multicard.verify.checks import outputs, ranks, samples, steps, streams
 from multicard.verify.evidence import Event, Key, Pair, key_of
 from multicard.verify.verdict import Cause, Check
 
@@ -261,6 +261,12 @@ def of_dealing(pair: Pair) -> Cause | None:
     split = _other_split(pair)
     if split is not None and bad.kind != "same":
         return split
+    if streams.is_stream(pair, bad.passage.key) and bad.kind in {"same", "doubled"}:
+        en, zh = (
+            "the whole stream comes to every rank: no rank takes a share of it",
+            "每个进程都读取完整的数据流，没有分片",
+        )
+        return cause(pair, "MC201", site, en, zh)
     match bad.kind:
         case "same":
             return cause(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from multicard.messages import Text
 from multicard.verify import causes, endings, trial
-from multicard.verify.checks import compare, ranks, steps
+from multicard.verify.checks import compare, ranks, steps, streams
 from multicard.verify.doing import doing_in
 from multicard.verify.evidence import Event, Pair, Trace, batches_per_step
 from multicard.verify.trial import Options, Run
@@ -362,9 +362,12 @@ def _compared(options: Options, original: Run, migrated: Run) -> Verdict:
     pair = pair_of(original, migrated)
     end = Check("end", TITLE_END, "held", Text("with exit code 0", "退出码为 0"))
     checks = [end, *causes.explained(pair, compare(pair))]
+    unfed = next((check for check in checks if check.detail == streams.UNFED), None)
+    if unfed is not None and not any(check.state == "failed" for check in checks):
+        checks[0] = Check("end", TITLE_END, "failed", streams.UNFED)
     return _verdict(
         options,
-        "compared",
+        "compared" if checks[0] is end else "incomparable",
         checks,
         original,
         migrated,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from multicard.messages import Text
-from multicard.verify.checks import outputs
+from multicard.verify.checks import outputs, streams
 from multicard.verify.evidence import Key, Pair, Passage, key_of
 from multicard.verify.verdict import Check, check
 
@@ -17,7 +17,7 @@ class Dealing:
     """What is wrong with one pass over training data, and how much of it is padding."""
 
     passage: Passage
-    kind: str  # right, same, doubled, missing, foreign, order
+    kind: str  # right, same, doubled, missing, foreign, unclear
     count: int
     padding: int
     samples: int
@@ -45,6 +45,9 @@ def repeats(pair: Pair, key: Key) -> bool:
 
 
 def dealing(pair: Pair, passage: Passage) -> Dealing:
+    if streams.is_stream(pair, passage.key):
+        kind, count, padding = streams.fault(pair, passage)
+        return Dealing(passage, kind, count, padding, len({i for s in passage.shares.values() for i in s}))
     loader = pair.loaders[passage.key]
     counts = Counter(i for share in passage.shares.values() for i in share)
     batch = loader.get("batch_size") or max(
@@ -89,7 +92,8 @@ def training_passages(pair: Pair) -> list[Passage]:
 
 
 def first_bad_dealing(pair: Pair) -> Dealing | None:
-    return next((d for p in training_passages(pair) if (d := dealing(pair, p)).kind != "right"), None)
+    fine = {"right", "unclear"}
+    return next((d for p in training_passages(pair) if (d := dealing(pair, p)).kind not in fine), None)
 
 
 def check_dealt(pair: Pair) -> Check:
@@ -105,6 +109,15 @@ def check_dealt(pair: Pair) -> Check:
     bad = first_bad_dealing(pair)
     if bad is None:
         deals = [dealing(pair, p) for p in found]
+        if any(d.kind == "unclear" for d in deals):
+            return check(
+                "dealt",
+                TITLE_DEALT,
+                "skipped",
+                "the ranks' samples are not those that the original reads from its stream, but packed or drawn"
+                " otherwise, so who had which cannot be told",
+                "各进程的样本与原脚本从数据流中读到的不同（打包或随机抽取方式不同），无法判断样本归属",
+            )
         padding, samples = max(d.padding for d in deals), max(d.samples for d in deals)
         if padding:
             return check(
@@ -163,6 +176,12 @@ def judged_order(pair: Pair) -> Order:
         passes = [p for p in training_passages(pair) if p.key == key and len(order_of(p)) > 2]
         if not passes:
             continue
+        if streams.is_stream(pair, key):
+            again = streams.repeated_order(pair, passes)
+            if again is not None:
+                return Order("repeated", again, key)
+            most = max(most, len(passes))
+            continue
         orders = [order_of(p) for p in passes]
         shuffles = None if own is None else own.get("shuffles")
         theirs = pair.loaders[key]
@@ -180,9 +199,9 @@ def judged_order(pair: Pair) -> Order:
         if shuffles is False and not all(ascending) and _descends(orders):
             return Order("shuffled", passes[0], key)
         if shuffles or not all(ascending):
-            again = next((i for i in range(1, len(orders)) if _same(orders[i], orders[i - 1])), None)
-            if again is not None and shuffles is not False:
-                return Order("repeated", passes[again], key)
+            twice = next((i for i in range(1, len(orders)) if _same(orders[i], orders[i - 1])), None)
+            if twice is not None and shuffles is not False:
+                return Order("repeated", passes[twice], key)
         most = max(most, len(orders))
     return Order("right", None, None, most)
 
@@ -401,6 +420,10 @@ def judged_evaluation(pair: Pair) -> list[Evaluated]:
         ]
         if not theirs:
             continue
+        if streams.is_stream(pair, key) and any(
+            s not in reference for p in theirs for b in p.shares.values() for s in b
+        ):
+            continue  # drawn or packed otherwise: a sample of a stream is known by what it holds
         found += [_counted(pair, p, reference) for p in theirs]
     return found
 

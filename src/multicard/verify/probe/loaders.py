@@ -24,7 +24,7 @@ from torch.utils.data._utils import fetch
 
 from multicard.verify.evidence import EVALUATION
 from multicard.verify.plan import Plan
-from multicard.verify.probe import randomness
+from multicard.verify.probe import randomness, streams
 from multicard.verify.probe import record as recording
 from multicard.verify.probe.patching import Function, replace
 from multicard.verify.probe.replay import DealtLoader, Replay
@@ -79,6 +79,7 @@ class Pass:
     batches: list[list[int]] = field(default_factory=list)
     drawn: Iterator[Any] | None = None
     iterator: Any = None
+    seed: int | None = None  # of a stream
 
     @property
     def evaluates(self) -> bool:
@@ -153,7 +154,7 @@ COURSE = Course()
 def base_of(dataset: Any) -> Any:
     while isinstance(dataset, data.Subset):
         dataset = dataset.dataset
-    return dataset
+    return streams.layers(dataset)[-1]
 
 
 def base_index(dataset: Any, index: Any) -> int:
@@ -185,9 +186,10 @@ def made(loader: Any) -> None:
     nth = COURSE.made.get(site, 0)
     COURSE.made[site] = nth + 1
     base = base_of(loader.dataset)
+    iterable = isinstance(loader.dataset, data.IterableDataset)
     counterpart = None
     if COURSE.replay is not None:
-        counterpart = COURSE.replay.counterpart(type(base).__name__, length(base))
+        counterpart = COURSE.replay.counterpart(type(base).__name__, length(base), iterable=iterable)
     key = counterpart.key if counterpart else (_short(site), nth)
     DEALERS[loader] = dealer = Dealer(
         site=site,
@@ -197,7 +199,6 @@ def made(loader: Any) -> None:
         base_length=length(base),
         counterpart=counterpart,
     )
-    iterable = isinstance(loader.dataset, data.IterableDataset)
     recording.record().write(
         "loader",
         key=[_short(site), nth],
@@ -364,11 +365,54 @@ class Watched:
             yield together
 
 
+class Ordered(Watched):
+    """The same of a stream: asks for so many samples, or names those that the ranks had."""
+
+    def __iter__(self) -> Iterator[Any]:
+        loader = self.loader()
+        dealer = DEALERS.get(loader) if loader is not None else None
+        if loader is None or dealer is None or dealer.current is None or not recording.record().mine:
+            return iter(self.real)
+        return self._orders(dealer.current, (loader.batch_size or 1) if self.batched else 1)
+
+    def _orders(self, through: Pass, size: int) -> Iterator[Any]:
+        if through.replayed:
+            yield from self._again(through)
+            return
+        while True:
+            yield self._order(through, size)
+
+    def _order(self, through: Pass, size: int) -> streams.Order:
+        return streams.Order.of(size, through.dealer.name, through.number, through.seed)
+
+    def _again(self, through: Pass) -> Iterator[streams.Order]:  # type: ignore[override]
+        counterpart = through.dealer.counterpart
+        assert counterpart is not None
+        given = 0
+        for shares, paths in zip(
+            counterpart.batches_of(through.number), counterpart.samples_of(through.number), strict=True
+        ):
+            size = sum(map(len, shares)) or (counterpart.batch_size or 1) * counterpart.ranks
+            order = self._order(through, size if self.batched else len(paths or ()) or 1)
+            order.instead = tuple(paths or ())
+            given += len(order)
+            yield order
+        if counterpart.ending_of(through.number) == "end":
+            # what the ranks did not have is looked at too, and given to nobody
+            size = max(counterpart.rows if self.batched else 1, 1)
+            for _ in range(given // size + 2):
+                order = self._order(through, size)
+                order.beyond = True
+                yield order
+
+
 def _index_sampler(self: Any) -> Any:
     """In place of DataLoader's property of that name."""
     real = self.batch_sampler if self.batch_sampler is not None else self.sampler
-    if self not in DEALERS or isinstance(self.dataset, data.IterableDataset):
+    if self not in DEALERS:
         return real
+    if isinstance(self.dataset, data.IterableDataset):
+        return Ordered(self, real)
     return Watched(self, real)
 
 
@@ -405,7 +449,12 @@ def _iter(original: Function) -> Function:
         else:
             dealer.current = through = Pass(dealer, EVALUATION + dealer.evaluations)
             dealer.evaluations += 1
-        recording.record().write("pass", key=dealer.key, number=through.number, site=recording.site())
+        through.seed = streams.common_seed(self.dataset)
+        recording.record().write(
+            "pass", key=dealer.key, number=through.number, site=recording.site(), seed=through.seed
+        )
+        if through.replayed and dealer.counterpart is not None:
+            through.seed = dealer.counterpart.seeds.get(through.number)
         iterator = original(self)
         through.iterator = weakref.ref(iterator)
         iterator._through = through  # noqa: SLF001
@@ -418,7 +467,8 @@ def _next(original: Function) -> Function:
     def __next__(self: Any) -> Any:  # noqa: N807
         through: Pass | None = getattr(self, "_through", None)
         if through is None or not recording.record().mine:
-            return original(self)
+            result = original(self)
+            return result.batch if isinstance(result, streams.Carried) else result
         return _give(through, lambda: original(self), in_a_loop=_loops(sys._getframe(1)))  # noqa: SLF001
 
     return __next__
@@ -447,7 +497,7 @@ def _give(through: Pass, fetch_next: Callable[[], Any], *, in_a_loop: bool) -> A
             raise StopIteration
     randomness.note_natural_state()
     try:
-        batch = fetch_next()
+        batch = _fetched(through, fetch_next)
     except StopIteration:
         ending = _recorded_ending(through) if through.replayed else "end"
         _close(through, ending)
@@ -460,21 +510,55 @@ def _give(through: Pass, fetch_next: Callable[[], Any], *, in_a_loop: bool) -> A
     through.given += 1
     dealer.total += not through.evaluates
     PENDING.append(through)
-    indices = through.batches[given] if given < len(through.batches) else []
-    recording.record().write(
-        "batch",
-        key=dealer.key,
-        number=through.number,
-        at=given,
-        indices=indices,
-        firsts=_firsts(batch, _share_starts(through, given), len(indices)),
-    )
+    if isinstance(batch, streams.Carried):
+        indices, batch = _streamed(through, given, batch)
+    else:
+        indices = through.batches[given] if given < len(through.batches) else []
+        recording.record().write(
+            "batch",
+            key=dealer.key,
+            number=through.number,
+            at=given,
+            indices=indices,
+            firsts=_firsts(batch, _share_starts(through, given), len(indices)),
+        )
     if torch.is_grad_enabled() and (dealer.trains or dealer.replayed or through.number == 0):
         _turn(through, given, indices)
     elif randomness.PHASE.key is not None:
         # an evaluation: what is drawn for a sample must not depend on the batch in which it comes
         randomness.PHASE.turn((dealer.name, through.number, 0), samples=indices)
     return batch
+
+
+def _fetched(through: Pass, fetch_next: Callable[[], Any]) -> Any:
+    """The next batch; what a stream holds beyond that of the ranks is told and not given."""
+    while True:
+        batch = fetch_next()
+        if not isinstance(batch, streams.Carried) or not batch.beyond:
+            return batch
+        recording.record().write("beyond-share", key=through.dealer.key, number=through.number, own=batch.own)
+
+
+def _streamed(through: Pass, at: int, carried: streams.Carried) -> tuple[list[int], Any]:
+    dealer = through.dealer
+    fields: dict[str, Any] = {}
+    if through.replayed and dealer.counterpart is not None:
+        fields["own"] = carried.own
+        shares = dealer.counterpart.batches_of(through.number)
+        wanted = [sample for share in shares[at] for sample in share] if at < len(shares) else []
+        if not wanted or carried.samples != wanted:
+            recording.record().write_once("unreplayed", dealer.key, site=dealer.site, what="stream")
+    recording.record().write(
+        "batch",
+        key=dealer.key,
+        number=through.number,
+        at=at,
+        indices=carried.samples,
+        firsts=[],
+        kept=carried.kept,
+        **fields,
+    )
+    return carried.samples, carried.batch
 
 
 def _share_starts(through: Pass, at: int) -> list[int]:
@@ -584,6 +668,7 @@ def _note_own_draw(dealer: Dealer) -> None:
     if (
         loader is None
         or loader.batch_sampler is None
+        or isinstance(loader.dataset, data.IterableDataset)
         or (dealer.base_length or WHOLE_ORDER + 1) > WHOLE_ORDER
     ):
         return
@@ -669,6 +754,7 @@ def own_generators(dataset: Any) -> list[Callable[[int], object]]:
         if base not in OWN:
             places = [base, getattr(base, "transform", None), getattr(base, "transforms", None)]
             places += list(getattr(places[1], "transforms", ()) or ())
+            places += streams.layers(dataset)
             found = [value for place in places if place is not None for value in vars_of(place).values()]
             module = sys.modules.get(type(base).__module__)
             if module is not None and recording.is_the_users(getattr(module, "__file__", None) or ""):
@@ -739,3 +825,4 @@ def install(plan: Plan) -> None:
     data.DataLoader._index_sampler = property(_index_sampler)  # type: ignore[assignment, method-assign]  # noqa: SLF001
     replace(data.dataloader._BaseDataLoaderIter, "__next__", _next)  # noqa: SLF001
     replace(fetch._MapDatasetFetcher, "fetch", _fetch)  # noqa: SLF001
+    streams.install(plan, own_generators)

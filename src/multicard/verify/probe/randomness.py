@@ -39,6 +39,7 @@ class Phase:
         self.samples: Sequence[int] = ()
         self.generator = torch.Generator()
         self.seed = 0
+        self.apart = False  # draws are for a sample that is being read
 
     def turn(
         self,
@@ -68,7 +69,7 @@ PHASE = Phase()
 
 def seed_all(seed: int) -> None:
     random.seed(seed)
-    np.random.seed(seed)
+    np.random.seed(seed % 2**32)
     torch.default_generator.manual_seed(seed)
 
 
@@ -76,8 +77,10 @@ def way_to_seed(thing: Any) -> Callable[[int], object] | None:
     """How to seed a generator that a script made for itself; None for anything else."""
     if isinstance(thing, torch.Generator):
         return thing.manual_seed
-    if isinstance(thing, (random.Random, np.random.RandomState)):
+    if isinstance(thing, random.Random):
         return thing.seed
+    if isinstance(thing, np.random.RandomState):
+        return lambda seed: thing.seed(seed % 2**32)
     if isinstance(thing, np.random.Generator):
         bits = thing.bit_generator
 
@@ -91,22 +94,32 @@ def way_to_seed(thing: Any) -> Callable[[int], object] | None:
 @contextlib.contextmanager
 def as_before_training() -> Iterator[None]:
     """Draws are the generators' own, and not for the batch at hand."""
-    key, PHASE.key = PHASE.key, None
+    key, apart = PHASE.key, PHASE.apart
+    PHASE.key, PHASE.apart = None, True
     try:
         yield
     finally:
-        PHASE.key = key
+        PHASE.key, PHASE.apart = key, apart
+
+
+def take_states() -> tuple[Any, ...]:
+    return random.getstate(), np.random.get_state(), torch.get_rng_state()
+
+
+def give_states(kept: tuple[Any, ...]) -> None:
+    python, numpy, torch_state = kept
+    random.setstate(python)
+    np.random.set_state(numpy)
+    torch.set_rng_state(torch_state)
 
 
 @contextlib.contextmanager
 def generators_kept() -> Iterator[None]:
-    python, numpy, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    kept = take_states()
     try:
         yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.set_rng_state(torch_state)
+        give_states(kept)
 
 
 def row_keys(rows: int) -> Sequence[int]:
@@ -392,7 +405,7 @@ def _told(what: str) -> Callable[[Function], Function]:
     def make(original: Function) -> Function:
         def drawn(*args: Any, **keywords: Any) -> Any:
             result = original(*args, **keywords)
-            if PHASE.key is None and recording.record().mine:
+            if PHASE.key is None and not PHASE.apart and recording.record().mine:
                 where = recording.site()
                 value = args[0] if result is None and args else result
                 if where and len(value) > 1:

@@ -17,9 +17,15 @@ class DealtLoader:
     dataset: str
     base: int | None
     length: int | None
+    batch_size: int | None = None
+    iterable: bool = False
     trains: bool = False
     taken: bool = False
     shares: dict[int, dict[int, list[list[int]]]] = field(default_factory=dict)  # pass -> rank -> batches
+    kept: dict[int, dict[int, list[str | None]]] = field(
+        default_factory=dict
+    )  # of a stream: where its samples are
+    seeds: dict[int, int] = field(default_factory=dict)  # of a stream: what its draws began with
     endings: dict[int, str] = field(default_factory=dict)
     ranks: int = 1
     split: int = 1
@@ -39,6 +45,19 @@ class DealtLoader:
             ]
             self._together[number] = [part for shares in together for part in self._parts(shares)]
         return self._together[number]
+
+    def samples_of(self, number: int) -> list[list[str] | None]:
+        """Where the samples of each batch of a stream are kept; None for those that could not be."""
+        by_rank, size = self.kept.get(number, {}), self.ranks // self.split
+        count = max(map(len, by_rank.values()), default=0)
+        found: list[list[str] | None] = []
+        for at in range(count):
+            for group in range(self.split):
+                ranks = range(group * size, (group + 1) * size)
+                paths = [by_rank[rank][at] for rank in ranks if at < len(by_rank.get(rank, ()))]
+                known = [path for path in paths if path is not None]
+                found.append(known if len(known) == len(paths) else None)
+        return found
 
     def in_turn(self, number: int) -> list[list[int]]:
         """The batches of rank 0, then those of rank 1, and so on; once, where all ranks had the same."""
@@ -91,28 +110,47 @@ class Replay:
                 loader.length *= split
         return Replay(list(loaders.values()))
 
-    def counterpart(self, dataset: str, base: int | None) -> DealtLoader | None:
-        """The loader of the migrated script that this one of the original became."""
-        for loader in self.loaders:
-            if not loader.taken and loader.dataset == dataset and loader.base == base:
-                loader.taken = True
-                return loader
-        return None
+    def counterpart(self, dataset: str, base: int | None, *, iterable: bool = False) -> DealtLoader | None:
+        """The loader of the migrated script that this one of the original became.
+
+        A stream is often wrapped in another, and then tells another length.
+        """
+        free = [loader for loader in self.loaders if not loader.taken and loader.iterable == iterable]
+        if iterable:
+            found = next((loader for loader in free if loader.dataset == dataset), next(iter(free), None))
+        else:
+            found = next((one for one in free if one.dataset == dataset and one.base == base), None)
+        if found is not None:
+            found.taken = True
+        return found
 
 
 def _take(event: dict[str, Any], rank: int, ranks: int, loaders: dict[Key, DealtLoader]) -> None:
     kind = event["kind"]
-    if kind not in {"loader", "trains", "batch", "passed"}:
+    if kind not in {"loader", "trains", "pass", "batch", "passed"}:
         return
     key: Key = (event["key"][0], event["key"][1])
     if kind == "loader":
         if key not in loaders:
-            loaders[key] = DealtLoader(key, event["dataset"], event["base"], event["length"], ranks=ranks)
+            loaders[key] = DealtLoader(
+                key,
+                event["dataset"],
+                event["base"],
+                event["length"],
+                event.get("batch_size"),
+                event.get("iterable", False),
+                ranks=ranks,
+            )
         return
     loader = loaders[key]
     if kind == "trains":
         loader.trains = True
+    elif kind == "pass":
+        if event.get("seed") is not None:
+            loader.seeds[event["number"]] = event["seed"]
     elif kind == "batch":
         loader.shares.setdefault(event["number"], {}).setdefault(rank, []).append(event["indices"])
+        if loader.iterable:
+            loader.kept.setdefault(event["number"], {}).setdefault(rank, []).append(event.get("kept"))
     elif rank == 0 or event["number"] not in loader.endings:
         loader.endings[event["number"]] = event["how"]

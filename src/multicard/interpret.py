@@ -324,6 +324,8 @@ class Interpreter:
             result = _multiplied(left, right)
         elif isinstance(node.op, ast.Div):
             result = self._divided(node, left, right)
+        elif isinstance(node.op, ast.Add | ast.Sub):
+            result = self._added(node, left, right)
         else:
             result = merge([left, right])
         self.store(node.target, one(result))
@@ -1180,7 +1182,22 @@ class Interpreter:
             return one(self._divided(node, data_of(left), data_of(right)))
         if isinstance(node.op, ast.Mult):
             return one(_multiplied(data_of(left), data_of(right)))
+        if isinstance(node.op, ast.Add | ast.Sub):
+            return one(self._added(node, data_of(left), data_of(right)))
         return one(merge([data_of(left), data_of(right)]))
+
+    def _added(self, node: ast.BinOp | ast.AugAssign, left: Data, right: Data) -> Data:
+        """A total: of a sum over the batch and what does not grow with it, only the sum grows with the ranks."""
+        whole = merge([left, right])
+        for side, grows, other in (("left", left, right), ("right", right, left)):
+            if _is_sum(grows) and not _is_sum(other) and _keeps_its_size(other):
+                self.record("mixed_sum", side, node, whole)
+                return Data(
+                    whole.models, whole.loaders, (whole.tags - {"summed"}) | {"averaged", mixed_at(node)}
+                )
+            if _is_sum(grows) and "params" in other.tags and "params" not in grows.tags:
+                return Data(whole.models, whole.loaders, whole.tags | {"averaged"})
+        return whole
 
     def _divided(self, node: ast.BinOp | ast.AugAssign, left: Data, right: Data) -> Data:
         """A quotient: of a sum it makes a mean, over a count that each rank has to itself a local one."""
@@ -1422,7 +1439,7 @@ class Interpreter:
         own = model if not self.inside else self.inside[0]
         reached = given.models if model.kind == "criterion" else given.models | {own}
         tags = given.tags | {"local"} if reached or given.local else given.tags
-        tags = tags - {"count", "size"}
+        tags = tags - {"count", "size", "params"}
         if model.kind == "criterion":
             match self._reduction(model, node, args):
                 case "each":
@@ -1655,6 +1672,23 @@ def is_part(values: Values) -> bool:
 def mean_at(node: ast.AST) -> str:
     """The tag of a mean over a number that each rank has to itself: where it is made."""
     return f"mean at {id(node)}"
+
+
+def mixed_at(node: ast.AST) -> str:
+    """The tag of a total of a sum over the batch and of what does not grow with it: where they are added up."""
+    return f"mixed at {id(node)}"
+
+
+def _is_sum(data: Data) -> bool:
+    """Whether this is a sum over the batch and nothing else."""
+    return bool(data.models) and "summed" in data.tags and "averaged" not in data.tags
+
+
+def _keeps_its_size(data: Data) -> bool:
+    """Whether this part of a loss is the same for a batch of any size: a mean, or a penalty of the weights."""
+    if not data.models or "summed" in data.tags:
+        return False
+    return "averaged" in data.tags or ("params" in data.tags and not data.loaders and not data.local)
 
 
 def _multiplied(left: Data, right: Data) -> Data:

@@ -13,7 +13,7 @@ The file stands alone: it needs torch (2.1 or newer) and may be copied beside an
     data      DistributedSampler, EvalSampler, ShardedSampler, ShardedBatchSampler, ShardedIterable,
               set_epoch, share_of, global_batches, whole_loader
     model     device_ids, all_trainable, own_buffers, forward_of, unwrap, sync_buffers, broadcast_model,
-              accumulate, average_gradients, scale_by_count, all_gather_with_grad
+              accumulate, average_gradients, scale_by_count, scale_by_ranks, all_gather_with_grad
     values    broadcast_value, any_rank, all_reduce_sum, all_reduce_max, all_reduce_min, gather_in_order
     files     save_checkpoint, NullWriter
 
@@ -95,6 +95,7 @@ __all__ = [
     "print_log",
     "save_checkpoint",
     "scale_by_count",
+    "scale_by_ranks",
     "set_epoch",
     "setup_ddp",
     "share_of",
@@ -1033,6 +1034,17 @@ def scale_by_count(divisor: Any, count: Any = None) -> Any:
         total > 0, own.to(total.device) * _where().world_size / total, torch.zeros_like(total)
     )
     return factor.to(torch.get_default_dtype()) if isinstance(divisor, torch.Tensor) else factor.item()
+
+
+def scale_by_ranks() -> int:
+    """The factor for a part of a loss that is a sum over the batch, where other parts do not grow with it.
+
+        loss = (outputs - targets).pow(2).sum() * scale_by_ranks() + 1e-4 * penalty(model)
+
+    DistributedDataParallel averages over the N ranks, which makes a sum over all ranks' samples N times too small
+    and leaves means and penalties right. N while gradients are recorded, else 1. With one process: 1.
+    """
+    return _where().world_size if torch.is_grad_enabled() else 1
 
 
 def _one_number(value: Any) -> torch.Tensor:

@@ -47,6 +47,7 @@ RUNTIME = frozenset(
         "print_log",
         "save_checkpoint",
         "scale_by_count",
+        "scale_by_ranks",
         "set_epoch",
         "setup_ddp",
         "shard_batch",

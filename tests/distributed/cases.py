@@ -978,6 +978,23 @@ def case_a_loss_scaled_by_count_gives_the_gradient_of_one_card() -> None:
     assert rt.scale_by_count(0) == (1.0 if WORLD == 1 else 0.0)
 
 
+def case_of_a_sum_and_a_penalty_only_the_sum_grows() -> None:
+    x = torch.arange(WORLD * 6.0).reshape(WORLD, 6) / 10
+    gradients = []
+    for on_ranks in (True, False):
+        torch.manual_seed(3)
+        inner = nn.Linear(6, 1)
+        model = DDP(inner) if on_ranks else inner
+        fit = model(x[RANK : RANK + 1] if on_ranks else x).square().sum()
+        penalty = inner.weight.square().sum()
+        (fit * rt.scale_by_ranks() + penalty if on_ranks else fit + penalty).backward()
+        gradients.append(gradients_of(inner))
+    for own_gradient, reference in zip(*gradients, strict=True):
+        assert torch.allclose(own_gradient, reference, rtol=1e-5)
+    with torch.no_grad():
+        assert rt.scale_by_ranks() == 1
+
+
 def case_a_loss_over_pairs_gives_the_gradient_of_one_card() -> None:
     torch.manual_seed(1)
     x = torch.randn(WORLD, 4, 6)

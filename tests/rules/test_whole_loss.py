@@ -97,13 +97,6 @@ def test_leaves_alone(part: str) -> None:
     assert migrate(rule, script) == (script, [])
 
 
-def test_says_that_a_sum_and_a_mean_are_added_up() -> None:
-    script = NET + loop("loss = criterion(model(x), y) + (model(x) - y).pow(2).sum()")
-    text, [why] = migrate(rule, script)
-    assert text == script
-    assert "adds sums over the batch to means" in why
-
-
 @pytest.mark.parametrize(
     "guard",
     [
@@ -146,3 +139,59 @@ def test_with_a_gradient_scaler() -> None:
         "        (scaler.scale(loss) * dist.get_world_size()).backward()",
         [],
     )
+
+
+MIXED = {
+    "a penalty of the weights": (
+        ("loss = (model(x) - y).pow(2).sum() + 1e-4 * sum(p.pow(2).sum() for p in model.parameters())",),
+        (
+            "        loss = (model(x) - y).pow(2).sum() * scale_by_ranks()"
+            " + 1e-4 * sum(p.pow(2).sum() for p in model.parameters())"
+        ),
+    ),
+    "a penalty first": (
+        ("penalty = model.classifier.weight.norm()", "loss = penalty - -(model(x) - y).abs().sum()"),
+        "        loss = penalty - (-(model(x) - y).abs().sum()) * scale_by_ranks()",
+    ),
+    "a mean": (
+        ("loss = criterion(model(x), y) + (model(x) - y).pow(2).sum()",),
+        "        loss = criterion(model(x), y) + (model(x) - y).pow(2).sum() * scale_by_ranks()",
+    ),
+    "a sum is added to a penalty": (
+        ("loss = 0.1 * model.classifier.weight.norm()", "loss += (model(x) - y).pow(2).sum()"),
+        "        loss += (model(x) - y).pow(2).sum() * scale_by_ranks()",
+    ),
+    "a penalty is added to a sum": (
+        (
+            "loss = (model(x) - y).pow(2).sum()",
+            "for p in model.parameters():",
+            "    loss += 1e-4 * p.pow(2).sum()",
+        ),
+        "        loss = loss * scale_by_ranks()",
+    ),
+    "a penalty is added to the name of the sum": (
+        ("loss = (model(x) - y).pow(2).sum()", "loss = loss + 1e-4 * model.classifier.weight.pow(2).sum()"),
+        "        loss = loss * scale_by_ranks()",
+    ),
+    "a penalty is added once": (
+        ("loss = (model(x) - y).pow(2).sum()", "loss += 1e-4 * model.classifier.weight.pow(2).sum()"),
+        "        loss = loss * scale_by_ranks()",
+    ),
+    "two sums and a mean": (
+        ("out = model(x)", "loss = out.sum() + (out - y).abs().sum() + criterion(out, y)"),
+        "        loss = (out.sum() + (out - y).abs().sum()) * scale_by_ranks() + criterion(out, y)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "after"), MIXED.values(), ids=MIXED)
+def test_of_a_total_only_the_sum_grows(lines: tuple[str, ...], after: str) -> None:
+    script = NET + loop(*lines)
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+def test_a_sum_grows_once_before_the_loop_that_adds_penalties() -> None:
+    script = NET + loop(*MIXED["a penalty is added to a sum"][0])
+    text, _ = migrate(rule, script)
+    assert "        loss = loss * scale_by_ranks()\n        for p in model.parameters():\n" in text

@@ -2,7 +2,8 @@
 
 DDP averages gradients over the ranks.  For a mean over equally many samples that is the mean over all of them.  A
 sum comes out N times too small; a mean over a number that differs from rank to rank (valid tokens, masked pixels)
-comes out weighted wrongly.
+comes out weighted wrongly.  Where a sum is added to what does not grow with the batch (a mean, a penalty of the
+weights), only the sum is multiplied: `loss = fit * scale_by_ranks() + penalty`.
 
 Before:
 
@@ -18,11 +19,11 @@ After:
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from multicard.edits import wrap
+from multicard.edits import Edit, insert_before, wrap
 from multicard.facts import Facts
-from multicard.interpret import Event, mean_at
+from multicard.interpret import Event, mean_at, mixed_at
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.reach import differs, left_out
@@ -36,6 +37,11 @@ TITLE = Text("The loss of the whole batch", "整个批次的损失")
 _SUM = Text(
     "the loss is a sum, and gradients are averaged over the ranks: times the world size it is the sum over all ranks",
     "损失是求和形式,而梯度会在各进程间取平均:乘以进程数才是全部样本的和",
+)
+_MIXED = Text(
+    "a sum over the batch is added to what does not grow with it, and gradients are averaged over the ranks: only the"
+    " sum must grow with the number of ranks",
+    "对批次的求和与不随批次增大的部分相加,而梯度会在各进程间取平均:只有求和部分需要随进程数放大",
 )
 _COUNT = Text(
     "the loss is divided by a number that differs from rank to rank; scaled by this rank's share of it, the average is"
@@ -51,20 +57,30 @@ _COST = Text("; one small all-reduce a step", ";每步多一次很小的 all-red
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Backward passes of sums, and divisions by local counts."""
+    used = {tag for event in facts.backwards for tag in getattr(event.subject, "tags", ())}
     done: set[ast.AST] = set()
+    mixed = [_mixed(facts, event) for event in _trained(facts, "mixed_sum", mixed_at, used, done)]
+    yield from mixed
+    grown = {mixed_at(found.site.node) for found in mixed if found.edits}
     for event in facts.backwards:
         data = event.subject
         if event.node in done or not isinstance(data, Data) or not isinstance(event.node, ast.Call):
             continue
         done.add(event.node)
-        if "summed" in data.tags:
+        if "summed" in data.tags and not data.tags & grown:
             yield _summed(facts, event, data)
-    used = {tag for event in facts.backwards for tag in getattr(event.subject, "tags", ())}
-    for event in facts.events("local_mean", dead=False):
-        if event.node in done or not facts.trains(event) or mean_at(event.node) not in used:
-            continue
-        done.add(event.node)
+    for event in _trained(facts, "local_mean", mean_at, used, done):
         yield from _local_mean(facts, event)
+
+
+def _trained(
+    facts: Facts, kind: str, tag: Callable[[ast.AST], str], used: set[str], done: set[ast.AST]
+) -> Iterator[Event]:
+    """What happens to parts of losses that go backward, each place once."""
+    for event in facts.events(kind, dead=False):
+        if event.node not in done and facts.trains(event) and tag(event.node) in used:
+            done.add(event.node)
+            yield event
 
 
 def _summed(facts: Facts, event: Event, data: Data) -> Finding:
@@ -75,8 +91,9 @@ def _summed(facts: Facts, event: Event, data: Data) -> Finding:
             CODE,
             place,
             Text(
-                "this loss adds sums over the batch to means over it, and only sums must grow with the number of ranks",
-                "该损失把对批次的求和与平均加在一起,而只有求和部分需要随进程数放大",
+                "this loss adds sums over the batch to what does not grow with it, and only sums must grow with the"
+                " number of ranks",
+                "该损失把对批次的求和与不随批次增大的部分加在一起,而只有求和部分需要随进程数放大",
             ),
             advice=Text(
                 "multiply the summed part by dist.get_world_size(), or make it a mean",
@@ -86,6 +103,59 @@ def _summed(facts: Facts, event: Event, data: Data) -> Finding:
         )
     edits = wrap(event.module, function.value, "(", " * «dist».get_world_size())")
     return Finding(CODE, place, _SUM, edits)
+
+
+def _mixed(facts: Facts, event: Event) -> Finding:
+    module, node, place = event.module, event.node, facts.site(event.module, event.node)
+    others = [other for other in facts.by_node.get(node, ()) if other.kind == "mixed_sum"]
+    certain = all(other.name == event.name for other in others)
+    kept = any(other.grad and not facts.trains(other) and not other.dead for other in others)
+    edits = _grown(facts, module, node, event.name) if certain and not kept else ()
+    if edits:
+        return Finding(CODE, place, _MIXED, edits)
+    advice = Text(
+        "multiply the summed part by scale_by_ranks() from ddp_runtime in training",
+        "请在训练时把求和的部分乘以 ddp_runtime 的 scale_by_ranks()",
+    )
+    return Finding(CODE, place, _MIXED, advice=advice, kind=Kind.LEFT)
+
+
+def _grown(facts: Facts, module: Module, node: ast.AST, side: str) -> tuple[Edit, ...]:
+    """The edits by which one side of an addition grows with the number of ranks; none where it cannot be named."""
+    statement = facts.statement(module, node)
+    match node, statement:
+        case ast.AugAssign(target=ast.Name(id=name)), _ if side == "left":
+            return _grown_before(facts, module, statement, name)
+        case (
+            ast.BinOp(left=ast.Name(id=name)),
+            ast.Assign(targets=[ast.Name(id=target)], value=total),
+        ) if side == "left" and name == target and total is node:
+            return _grown_before(facts, module, statement, name)
+        case ast.BinOp(), _:
+            part = node.left if side == "left" else node.right
+        case ast.AugAssign(), _ if side == "right":
+            part = node.value
+        case _:
+            return ()
+    atom = isinstance(part, ast.Call | ast.Name | ast.Attribute | ast.Subscript)
+    return wrap(module, part, "" if atom else "(", f"{'' if atom else ')'} * «scale_by_ranks»()")
+
+
+def _grown_before(facts: Facts, module: Module, statement: ast.stmt, name: str) -> tuple[Edit, ...]:
+    """A sum that penalties are added to, one after the other, grows before the first of them."""
+    first = statement
+    for outer in facts.ancestors(module, statement):
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            break
+        if isinstance(outer, ast.For | ast.AsyncFor | ast.While):
+            own = held(statement)
+            if any(
+                item.id == name and isinstance(item.ctx, ast.Store) and item not in own
+                for item in nodes(outer, ast.Name)
+            ):
+                break
+            first = outer
+    return (insert_before(module, first, f"{name} = {name} * «scale_by_ranks»()"),)
 
 
 def _local_mean(facts: Facts, event: Event) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ ORDER = (
     "libraries",
     "interpret",
     "facts",
+    "quotients",
     "wraps",
     "carried",
     "dealing",

@@ -15,6 +15,7 @@ from multicard.carried import Reading, read_loop
 from multicard.facts import Facts, key
 from multicard.interpret import Event, turn_of
 from multicard.libraries import WRITES
+from multicard.quotients import dividend, given_by
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
 from multicard.values import Class, Const, Func, Obj, Value, Values, in_source
@@ -664,7 +665,7 @@ def _whole(facts: Facts, dealing: Dealing) -> Iterator[tuple[Module, ast.expr, s
             continue
         _, en, zh = visit.why() if not visit.understood else (visit.node, "it is not dealt out", "没有分片")
         for node in loader_expressions(facts, visit.node.iter, touched):
-            for same in (node, *_measured(facts, visit, node)):
+            for same in (node, *_measured(facts, visit, node, touched)):
                 if same not in done:
                     done.add(same)
                     yield visit.module, same, en, zh
@@ -692,8 +693,11 @@ LOOPS_ITSELF = frozenset({"torch.optim.swa_utils.update_bn"})
 """Functions of libraries that walk through a loader and must see all of it."""
 
 
-def _measured(facts: Facts, visit: Visit, loader: ast.expr) -> Iterator[ast.expr]:
-    """Where the length of a loader is asked for after the loop that walks through all of it, before it trains again."""
+def _measured(facts: Facts, visit: Visit, loader: ast.expr, touched: list[Obj]) -> Iterator[ast.expr]:
+    """Where the length of a loader is asked for after the loop that walks through all of it, before it trains again.
+
+    Also in a caller that divides by it what the loop's function gave back.
+    """
     text = visit.module.text(loader)
     begin = visit.node.end_lineno or 0
     others = {
@@ -702,7 +706,9 @@ def _measured(facts: Facts, visit: Visit, loader: ast.expr) -> Iterator[ast.expr
         if training.loop.module is visit.module and isinstance(training.loop.node, ast.stmt)
     }
     end = min((line for line in others if line > begin), default=sys.maxsize)
-    for call in nodes(facts.scope(visit.module, visit.node), ast.Call):
+    scope = facts.scope(visit.module, visit.node)
+    own = nodes(scope, ast.Call)
+    for call in own:
         if (
             isinstance(call.func, ast.Name)
             and call.func.id == "len"
@@ -711,6 +717,13 @@ def _measured(facts: Facts, visit: Visit, loader: ast.expr) -> Iterator[ast.expr
             and begin < call.lineno < end
         ):
             yield call.args[0]
+    for event in facts.events("len"):
+        node = event.node
+        if event.subject not in touched or not isinstance(node, ast.Call) or node in own:
+            continue
+        total = dividend(facts, event.module, node)
+        if total is not None and scope in given_by(facts, event.module, total):
+            yield node.args[0]
 
 
 def _made_by(facts: Facts, loader: Obj, others: Iterable[Obj]) -> ast.Call | None:

@@ -11,6 +11,17 @@ with torch.no_grad():
         total += criterion(model(x), y).item()
 """
 RUNNING = LOOP.replace("    for x", "    running = 0.0\n    for x") + "        running += loss.item()\n"
+TRAIN_ONE = """
+def train_one(model, loader):
+    total = 0.0
+    for x, y in loader:
+        loss = criterion(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    return total
+"""
 MIGRATED = {
     "a mean of batches": (
         LOOP + EVALUATION + "print(total / len(val_loader))\n",
@@ -36,6 +47,14 @@ MIGRATED = {
     "of training, whose total is over all ranks": (
         RUNNING + "    print(running / len(loader))\n",
         "    print(running / global_batches(loader))",
+    ),
+    "of training, divided by the caller": (
+        TRAIN_ONE + "for epoch in range(3):\n    print(train_one(model, loader) / len(loader))\n",
+        "    print(train_one(model, loader) / global_batches(loader))",
+    ),
+    "of training, named and divided by the caller": (
+        TRAIN_ONE + "for epoch in range(3):\n    loss = train_one(model, loader)\n    loss /= len(loader)\n",
+        "    loss /= global_batches(loader)",
     ),
 }
 LEFT_ALONE = {

@@ -146,3 +146,24 @@ def test_a_loader_of_a_local_module_used_in_another() -> None:
     )
     texts, _ = migrate_modules(rule, {"__main__": script, "feeding": feeding})
     assert added(feeding, texts["feeding"]) == "    return DataLoader(d, 4, sampler=EvalSampler(d, 4))"
+
+
+@pytest.mark.parametrize(
+    ("caller", "after"),
+    {
+        "print(evaluate(loader) / len(loader))": "print(evaluate(loader) / len(whole_loader(loader)))",
+        "total = evaluate(loader)\ntotal /= len(loader)": "total /= len(whole_loader(loader))",
+    }.items(),
+)
+def test_a_caller_that_divides_measures_it_whole_too(caller: str, after: str) -> None:
+    script = (
+        TRAINING
+        + "val_loader = DataLoader(val_set, 8)\ncriterion = nn.CrossEntropyLoss()\n"
+        + "def evaluate(batches):\n    total = 0.0\n    with torch.no_grad():\n        for x, y in batches:\n"
+        + "            total += criterion(model(x), y).item()\n    return total\n"
+        + LOOP
+        + f"{caller}\nprint(evaluate(val_loader) / len(val_loader))\n"
+    )
+    text, reasons = migrate(rule, script)
+    assert added(script, text).splitlines() == ["        for x, y in whole_loader(batches):", after]
+    assert reasons == []

@@ -262,3 +262,14 @@ def test_a_total_of_training_that_is_divided_by_a_count_of_this_rank_stays() -> 
     )
     script = NET + loop + "        running += loss.item()\n    print(running / (i + 1))\n"
     assert migrate(rule, script) == (script, [])
+
+
+def test_a_total_that_a_caller_divides_by_a_kept_length_stays_this_ranks_own() -> None:
+    script = (
+        NET
+        + "def train_one(batches):\n    total = 0.0\n    for x, y in batches:\n"
+        + "        loss = criterion(model(x), y)\n        loss.backward()\n        optimizer.step()\n"
+        + "        total += loss.item()\n    return total\n\n\nsteps = len(loader)\n"
+        + "for epoch in range(3):\n    print(train_one(loader) / steps)\n"
+    )
+    assert migrate(rule, script) == (script, [])

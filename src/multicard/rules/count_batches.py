@@ -28,6 +28,8 @@ from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.plan import Finding
+from multicard.quotients import dividend, given_by, returned
+from multicard.source import Module
 from multicard.tree import walk
 from multicard.values import Obj
 
@@ -52,30 +54,13 @@ def find(facts: Facts) -> Iterator[Finding]:
         subjects = [event.subject for event in events if isinstance(event.subject, Obj)]
         evaluating = all(subject in facts.dealing.dealt for subject in subjects)
         dealt = all(facts.dealt(subject) for subject in subjects)
-        divides = _divides(facts, events[0], node)
+        divides = dividend(facts, module, node) is not None
         if dealt and (divides or (evaluating and _computes(facts, events[0], node))):
             if not evaluating and not _of_total(facts, events[0], node):
                 continue
             yield Finding(
                 CODE, facts.site(module, node), _WHY, (replace(module, node.func, "«global_batches»"),)
             )
-
-
-def _divides(facts: Facts, event: Event, node: ast.Call) -> bool:
-    """Whether the length is what something is divided by."""
-    child: ast.AST = node
-    for parent in facts.ancestors(event.module, node):
-        match parent:
-            case ast.BinOp(op=ast.Div() | ast.FloorDiv(), right=right) if right is child:
-                return True
-            case ast.AugAssign(op=ast.Div() | ast.FloorDiv()):
-                return True
-            case ast.BinOp() | ast.Call(func=ast.Name(id="float" | "int" | "max")) | ast.UnaryOp():
-                child = parent
-                continue
-            case _:
-                return False
-    return False
 
 
 def _computes(facts: Facts, event: Event, node: ast.Call) -> bool:
@@ -97,24 +82,35 @@ def _computes(facts: Facts, event: Event, node: ast.Call) -> bool:
 
 def _of_total(facts: Facts, event: Event, node: ast.Call) -> bool:
     """Whether what a training loader's length divides is a total over the ranks."""
+    scope = facts.scope(event.module, node)
+    total = dividend(facts, event.module, node)
+    givers = given_by(facts, event.module, total) if total is not None else frozenset()
+    for training in facts.trainings:
+        loop = training.loop
+        if not isinstance(loop.node, ast.For):
+            continue
+        function = facts.scope(loop.module, loop.node)
+        if function is scope and loop.module is event.module:
+            names = _totals_of(facts, loop.module, loop.node)
+            statement = facts.statement(event.module, node)
+            if any(_written(event.module, part) in names for part in walk(statement)):
+                return True
+        elif function in givers and _totals_of(facts, loop.module, loop.node) & returned(function):
+            return True
+    return False
+
+
+def _totals_of(facts: Facts, module: Module, loop: ast.For) -> frozenset[str]:
+    """What a training loop counts and is added up over the ranks after it."""
     from multicard.carried import How, read_loop  # read only where a length is found
     from multicard.rules.total_metrics import adds_up
 
-    for training in facts.trainings:
-        loop = training.loop
-        if loop.module is not event.module or not isinstance(loop.node, ast.For):
-            continue
-        if facts.scope(event.module, node) is not facts.scope(event.module, loop.node):
-            continue
-        reading = read_loop(facts, loop.module, loop.node)
-        names = {
-            item.name
-            for item in reading.carried
-            if item.how in {How.SUM, How.GATHER}
-            and adds_up(facts, loop.module, loop.node, item.name, item.how)
-        }
-        statement = facts.statement(event.module, node)
-        for part in walk(statement):
-            if isinstance(part, ast.Name | ast.Attribute) and event.module.text(part) in names:
-                return True
-    return False
+    return frozenset(
+        item.name
+        for item in read_loop(facts, module, loop).carried
+        if item.how in {How.SUM, How.GATHER} and adds_up(facts, module, loop, item.name, item.how)
+    )
+
+
+def _written(module: Module, part: ast.AST) -> str:
+    return module.text(part) if isinstance(part, ast.Name | ast.Attribute) else ""

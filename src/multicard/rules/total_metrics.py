@@ -29,6 +29,7 @@ from multicard.edits import insert_after
 from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.plan import Finding
+from multicard.quotients import given_by, returned
 from multicard.rules.share_batches import shared_loop
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
@@ -127,14 +128,37 @@ def adds_up(facts: Facts, module: Module, loop: ast.For, name: str, how: How) ->
         right = node.right if isinstance(node, ast.BinOp) else node.value
         if not _mentions(module, left, name):
             continue
-        for part in walk(right):
-            if isinstance(part, ast.Name) and part.id in counters:
-                return False
-            if isinstance(part, ast.Name | ast.Attribute) and isinstance(part.ctx, ast.Load):
-                for value in facts.values(part):
-                    if isinstance(value, Data) and "length" in value.tags:
-                        return False
+        if any(isinstance(part, ast.Name) and part.id in counters for part in walk(right)):
+            return False
+        if _kept_length(facts, right):
+            return False
+    if name in returned(scope) and _callers_divide(facts, scope):
+        return False
     return not any(_handed_on(facts, module, call) for call in nodes(scope, ast.Call) if call.lineno > end)
+
+
+def _kept_length(facts: Facts, divisor: ast.expr) -> bool:
+    """Whether a divisor was counted from the length of a loader earlier, and is this rank's own."""
+    return any(
+        isinstance(value, Data) and "length" in value.tags
+        for part in walk(divisor)
+        if isinstance(part, ast.Name | ast.Attribute) and isinstance(part.ctx, ast.Load)
+        for value in facts.values(part)
+    )
+
+
+def _callers_divide(facts: Facts, function: ast.AST) -> bool:
+    """Whether a caller divides what a function gives back by a number of batches that it kept."""
+    for module in facts.modules:
+        for node in walk(module.tree):
+            match node:
+                case (
+                    ast.BinOp(left=total, op=ast.Div() | ast.FloorDiv(), right=divisor)
+                    | ast.AugAssign(target=total, op=ast.Div() | ast.FloorDiv(), value=divisor)
+                ):
+                    if _kept_length(facts, divisor) and function in given_by(facts, module, total):
+                        return True
+    return False
 
 
 def _handed_on(facts: Facts, module: Module, call: ast.Call) -> bool:

@@ -187,6 +187,23 @@ def test_no_wrapper_can_serve_and_the_reason_is_told(loop: str, reason: str) -> 
     assert any(reason in text for text in reasons(facts))
 
 
+CHECKPOINT = "from torch.utils.checkpoint import checkpoint\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "reasons_told"), [("", 1), (", use_reentrant=True", 1), (", use_reentrant=False", 0)]
+)
+def test_a_search_for_unused_parameters_and_reentrant_checkpoints_exclude_each_other(
+    option: str, reasons_told: int
+) -> None:
+    again = BEFORE.replace("self.features(x))", f"checkpoint(self.features, x{option}))")
+    facts = facts_of(
+        CHECKPOINT + again + MODEL + AFTER + LOOP + "model.features.requires_grad_(False)\n" + LOOP
+    )
+    assert len(reasons(facts)) == reasons_told
+    assert facts_of(CHECKPOINT + again + MODEL + AFTER + LOOP).unwrapped == ()
+
+
 def test_a_model_of_another_module_is_wrapped_where_it_arrives() -> None:
     facts = facts_of(
         "from nets import build\n" + NET.replace("model = Net()", "model = build()") + LOOP,

@@ -1180,6 +1180,8 @@ class Interpreter:
             return one(obj)
         if isinstance(node.op, ast.Div):
             return one(self._divided(node, data_of(left), data_of(right)))
+        if isinstance(node.op, ast.MatMult):
+            libraries.couple(self, "@", node, [data_of(left), data_of(right)])
         if isinstance(node.op, ast.Mult):
             return one(_multiplied(data_of(left), data_of(right)))
         if isinstance(node.op, ast.Add | ast.Sub):
@@ -1443,7 +1445,7 @@ class Interpreter:
         if model.kind == "criterion":
             match self._reduction(model, node, args):
                 case "each":
-                    pass
+                    tags |= {"each"}
                 case "summed":
                     tags = (tags - {"averaged"}) | {"summed"}
                 case mean:
@@ -1463,16 +1465,14 @@ class Interpreter:
             return "summed"
         if Const("none") in reduction or Const(False) in criterion.args.get("reduce", NOTHING):
             return "each"
-        if (
-            "ignore_index" in criterion.args
-            and node is not None
-            and isinstance(node.func, ast.Name | ast.Attribute)
-        ):
+        if node is not None and isinstance(node.func, ast.Name | ast.Attribute):
             name = self.frame.module.text(node.func)
-            self.record(
-                "local_mean", f"{name}.ignore_index", node, merge([data_of(item) for item in args] or [PLAIN])
+            counts = libraries.counted(
+                criterion.name.removesuffix("Loss"), criterion.args, f"{name}.weight", f"{name}.ignore_index"
             )
-            return mean_at(node)
+            if counts is not None:
+                self.record("local_mean", counts, node, merge([data_of(item) for item in args] or [PLAIN]))
+                return mean_at(node)
         if node is not None and any("selected" in data_of(item).tags for item in args):
             self.record("local_mean", "", node, merge([data_of(item) for item in args]))
             return mean_at(node)

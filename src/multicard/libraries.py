@@ -312,6 +312,12 @@ _SIGNATURES: dict[str, tuple[str, ...]] = {
     "tqdm.tqdm": ("iterable", "desc", "total"),
     "sklearn.model_selection.train_test_split": ("0",),
     "torch.nn.DataParallel": ("module", "device_ids", "output_device"),
+    "torch.nn.CrossEntropyLoss": ("weight", "size_average", "ignore_index", "reduce", "reduction"),
+    "torch.nn.NLLLoss": ("weight", "size_average", "ignore_index", "reduce", "reduction"),
+    **dict.fromkeys(
+        ("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"),
+        ("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction"),
+    ),
 }
 _CANONICAL = {
     "torch.utils.data.dataloader": "torch.utils.data",
@@ -477,6 +483,7 @@ def call(
     data = merge([data_of(values) for values in bound.values()] or [PLAIN])
     if name in NO_GRAD or name in {"torch.set_grad_enabled", "torch.enable_grad"}:
         return _grad_mode(run, name, place, bound)
+    couple(run, tail, place, [data_of(values) for values in bound.values()])
     if name.startswith("torch.nn.functional.") and data.models:
         data = _functional_loss(run, tail, place, bound, data)
     elif name in {"torch.sum", "torch.mean"}:
@@ -529,13 +536,31 @@ def _functional_loss(
     if Const("sum") in reduction or Const(False) in bound.get("size_average", NOTHING):
         return Data(data.models, data.loaders, data.tags | {"summed"})
     if Const("none") in reduction or Const(False) in bound.get("reduce", NOTHING):
-        return data
-    if "ignore_index" in bound and isinstance(place, ast.Call):
-        keyword = next((item for item in place.keywords if item.arg == "ignore_index"), None)
-        if keyword is not None:
-            run.record("local_mean", run.frame.module.text(keyword.value), place, data)
+        return Data(data.models, data.loaders, data.tags | {"each"})
+    if isinstance(place, ast.Call):
+        given = dict(zip(_SIGNATURES.get(f"torch.nn.functional.{tail}", ()), place.args, strict=False))
+        given |= {item.arg: item.value for item in place.keywords if item.arg is not None}
+        named = {name: run.frame.module.text(value) for name, value in given.items()}
+        counts = counted(tail, bound, named.get("weight", ""), named.get("ignore_index", "-100"))
+        if counts is not None:
+            run.record("local_mean", counts, place, data)
             return Data(data.models, data.loaders, data.tags | {"averaged", f"mean at {id(place)}"})
     return _mean(run, place, data)
+
+
+def counted(name: str, bound: dict[str, Values], weight: str, ignored: str) -> str | None:
+    """What a classification loss divides its sum by, where it is no number of samples, for the target `{target}`.
+
+    The sum of the weights of the classes that came, or the number of what is not ignored; nothing where only running
+    it would tell.
+    """
+    if name.rpartition(".")[2] not in {"CrossEntropy", "NLL", "cross_entropy", "nll_loss"}:
+        return f"({{target}} != {ignored}).sum()" if "ignore_index" in bound else None
+    weights = bound.get("weight", NONE)
+    if weights != NONE:
+        known = weight and not any(value == Const(None) or isinstance(value, Unknown) for value in weights)
+        return f"{weight}[{{target}}[{{target}} != {ignored}]].sum()" if known else ""
+    return f"({{target}} != {ignored}).sum()" if "ignore_index" in bound else None
 
 
 def _mean(run: "Interpreter", place: ast.AST, data: Data) -> Data:
@@ -556,6 +581,64 @@ def _reduced(name: str, data: Data, *, whole: bool) -> Data:
         summed = whole and not penalty
         return Data(data.models, data.loaders, data.tags | {"summed"}) if summed else data
     return Data(data.models, data.loaders, data.tags | {"count"}) if data.loaders else data
+
+
+_ORDERED = frozenset({"topk", "sort", "argsort", "kthvalue", "quantile", "median"})
+_PAIRED = frozenset({"mm", "matmul", "cdist", "cosine_similarity", "pairwise_distance"})
+
+
+def couple(run: "Interpreter", name: str, place: ast.AST, operands: list[Data]) -> None:
+    """Note where samples of a batch are compared with each other: each with each, or their losses by size."""
+    first = operands[0] if operands else PLAIN
+    if name in _ORDERED and first.models and "each" in first.tags:
+        run.record("coupled", name, place, first)
+    if name not in _PAIRED and name != "@":
+        return
+    known = [data for data in operands if data.models and data.loaders and "params" not in data.tags]
+    if len(known) > 1 and _each_with_each(place):
+        run.record("coupled", name, place, merge(known))
+
+
+def _each_with_each(place: ast.AST) -> bool:
+    """Whether each row meets each: `a @ b.T`, `cdist(a, b)`, `a.unsqueeze(1)` with `b.unsqueeze(0)`."""
+    match place:
+        case ast.BinOp(op=ast.MatMult(), left=left, right=right):
+            return _transposed(right) != _transposed(left)
+        case ast.Call(func=ast.Attribute(attr="cdist") | ast.Name(id="cdist")):
+            return True
+        case ast.Call(func=ast.Attribute(attr="mm" | "matmul", value=owner), args=args):
+            return sum(_transposed(part) for part in (owner, *args)) == 1
+        case ast.Call(args=args):
+            return sum(_unsqueezed(part) for part in args) > 1
+        case _:
+            return False
+
+
+def _transposed(node: ast.expr) -> bool:
+    match node:
+        case (
+            ast.Attribute(attr="T", value=value)
+            | ast.Call(func=ast.Attribute(attr="t", value=value), args=[])
+        ):
+            return not isinstance(value, ast.Attribute) or value.attr != "weight"
+        case ast.Call(
+            func=ast.Attribute(attr="transpose" | "permute"),
+            args=[ast.Constant(value=0 | 1), ast.Constant(value=0 | 1)],
+        ):
+            return True
+        case _:
+            return False
+
+
+def _unsqueezed(node: ast.expr) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(attr="unsqueeze")):
+            return True
+        case ast.Subscript(slice=index):
+            parts = index.elts if isinstance(index, ast.Tuple) else [index]
+            return any(isinstance(part, ast.Constant) and part.value is None for part in parts)
+        case _:
+            return False
 
 
 _QUIET = ("torch.nn.functional.", "math.", "os.path.", "numpy.float", "torch.float", "torch.long")
@@ -1195,6 +1278,7 @@ def _data_method(
     if name in WRITES or name in {"cuda", "to", "cuda_", "type"}:
         run.record("data_call", name, place, owner, bound)
     data = merge([owner, *(data_of(values) for values in given)])
+    couple(run, name, place, [owner, *(data_of(values) for values in given)])
     if name in _DRAWING_METHODS:
         data = Data(data.models, data.loaders, data.tags | {"random"})
     if name == "detach":

@@ -92,3 +92,18 @@ def test_one_size_for_both_is_left_to_the_reader_where_nothing_tells_them_apart(
     text, [why] = migrate(rule, script, batch="global")
     assert text == script
     assert "training and evaluation" in why
+
+
+@pytest.mark.parametrize(
+    ("layer", "batch", "notes"),
+    [
+        ("nn.BatchNorm1d(4)", "global", 1),
+        ("nn.BatchNorm1d(4)", "per-card", 0),
+        ("nn.LayerNorm(4)", "global", 0),
+    ],
+)
+def test_statistics_of_smaller_batches_are_told(layer: str, batch: str, notes: int) -> None:
+    model = f"model = nn.Sequential({layer}, nn.Linear(4, 2))"
+    facts = facts_of(TRAINING.replace("model = nn.Linear(4, 2)", model) + LOOP)
+    facts.batch = batch
+    assert sum("BatchNorm takes its statistics" in finding.why.en for finding in rule.find(facts)) == notes

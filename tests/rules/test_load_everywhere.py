@@ -18,6 +18,10 @@ MIGRATED = {
         "state = torch.load(path)\nstart = state['epoch']\nmodel.load_state_dict(state['model'])",
         "state = torch.load(path, map_location=own_device())",
     ),
+    "a checkpoint with the state of a generator": (
+        "state = torch.load(path)\nmodel.load_state_dict(state['model'])\ntorch.set_rng_state(state['rng'])",
+        "state = torch.load(path, map_location=own_device())\ntorch.set_rng_state(state['rng'].cpu())",
+    ),
     "returned by a function": (
         "def read(path):\n    return torch.load(path)\nmodel.load_state_dict(read('a.pth'))",
         "    return torch.load(path, map_location=own_device())",

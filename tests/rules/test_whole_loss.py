@@ -51,6 +51,25 @@ MEANS = {
         "criterion = nn.CrossEntropyLoss(ignore_index=0)\n" + loop("loss = criterion(model(x), y)"),
         "        loss = (criterion(model(x), y) * scale_by_count((y != criterion.ignore_index).sum()))",
     ),
+    "classes weigh differently": (
+        "criterion = nn.CrossEntropyLoss(torch.tensor([1.0, 4.0]))\n" + loop("loss = criterion(model(x), y)"),
+        (
+            "        loss = (criterion(model(x), y)"
+            " * scale_by_count(criterion.weight[y[y != criterion.ignore_index]].sum()))"
+        ),
+    ),
+    "classes weigh differently and one is ignored": (
+        "criterion = nn.NLLLoss(weight=torch.tensor([1.0, 4.0]), ignore_index=0)\n"
+        + loop("loss = criterion(model(x), y)"),
+        (
+            "        loss = (criterion(model(x), y)"
+            " * scale_by_count(criterion.weight[y[y != criterion.ignore_index]].sum()))"
+        ),
+    ),
+    "a function in which classes weigh differently": (
+        "w = torch.tensor([1.0, 4.0])\n" + loop("loss = nn.functional.cross_entropy(model(x), y, w)"),
+        "        loss = (nn.functional.cross_entropy(model(x), y, w) * scale_by_count(w[y[y != -100]].sum()))",
+    ),
     "what a function ignores does not count": (
         loop("loss = nn.functional.cross_entropy(model(x), y, ignore_index=PAD)"),
         (
@@ -62,6 +81,9 @@ MEANS = {
 LEFT_ALONE = {
     "a mean": LOOP,
     "a criterion that averages": loop("loss = criterion(model(x), y)"),
+    "no weights": "criterion = nn.CrossEntropyLoss(weight=None)\n" + loop("loss = criterion(model(x), y)"),
+    "weights of elements": "criterion = nn.BCEWithLogitsLoss(weight=torch.ones(2))\n"
+    + loop("loss = criterion(model(x), y)"),
     "a mean over all elements": loop("loss = (model(x) - y).pow(2).mean()"),
     "a sum over features, a mean over samples": loop("loss = (model(x) - y).pow(2).sum(1).mean()"),
     "a sum divided by the batch": loop("loss = (model(x) - y).pow(2).sum() / len(x)"),
@@ -95,6 +117,47 @@ def test_a_mean_is_over_the_count_of_all_ranks(part: str, after: str) -> None:
 def test_leaves_alone(part: str) -> None:
     script = NET + part
     assert migrate(rule, script) == (script, [])
+
+
+COUPLED = {
+    "each with each": "loss = criterion(model(x) @ model(y).T, torch.arange(len(x)))",
+    "by a function": "z = model(x)\n        loss = torch.mm(z, z.t()).logsumexp(1).mean()",
+    "by distance": "z = model(x)\n        loss = torch.cdist(z, z).mean()",
+    "by angle": "z = model(x)\n        loss = nn.functional.cosine_similarity(z[:, None], z[None], dim=2).mean()",
+    "the largest losses": (
+        "loss = nn.functional.cross_entropy(model(x), y, reduction='none').topk(4).values.mean()"
+    ),
+    "losses by size": "each = nn.MSELoss(reduction='none')(model(x), y)\n        loss = torch.sort(each)[0][:4].mean()",
+}
+NOT_COUPLED = {
+    "attention": "q = model(x)\n        loss = (q @ q.transpose(-2, -1)).mean()",
+    "weights": "loss = criterion(model(x) @ model.classifier.weight.T, y)",
+    "pairs": "loss = nn.functional.cosine_similarity(model(x), model(y)).mean()",
+    "the five best classes": "out = model(x)\n        print(out.topk(5, 1))\n        loss = criterion(out, y)",
+}
+
+
+@pytest.mark.parametrize("line", COUPLED.values(), ids=COUPLED)
+def test_says_that_samples_are_compared_with_those_of_the_rank_only(line: str) -> None:
+    script = NET + loop(line)
+    text, [why] = migrate(rule, script)
+    assert text == script
+    assert "compared with each other" in why
+
+
+@pytest.mark.parametrize("line", NOT_COUPLED.values(), ids=NOT_COUPLED)
+def test_samples_that_are_not_compared_with_each_other(line: str) -> None:
+    script = NET + loop(line)
+    assert migrate(rule, script) == (script, [])
+
+
+def test_says_that_classes_weigh_differently_where_they_may() -> None:
+    option = "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"
+    weights = "criterion = nn.CrossEntropyLoss(torch.ones(2) if args.weigh else None)\n"
+    script = NET + option + weights + loop("loss = criterion(model(x), y)")
+    text, [why] = migrate(rule, script)
+    assert text == script
+    assert "divided by a number that differs from rank to rank" in why
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ class Net(nn.Module):
 MAKE = "model = Net()\n"
 OPTIMIZER = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
 DDP = "model = DDP(model, device_ids=device_ids(model))"
+FORWARD = "        return self.classifier(self.features(x))"
 UNUSED = "model = DDP(model, device_ids=device_ids(model), find_unused_parameters=True)"
 PLACES = {
     "after it is made": (MAKE + OPTIMIZER + LOOP, MAKE.strip()),
@@ -73,6 +74,36 @@ OPTIONS = {
     "a part that gets no gradient": (
         HEAD.replace("self.classifier(self.features(x))", "self.features(x)") + MAKE + OPTIMIZER + LOOP,
         UNUSED,
+    ),
+    "a part that only some batches use": (
+        HEAD.replace(
+            FORWARD,
+            "        x = self.features(x)\n        if x.sum():\n            x = self.classifier(x)\n        return x",
+        )
+        + MAKE
+        + OPTIMIZER
+        + LOOP,
+        UNUSED,
+    ),
+    "a part that is left out by chance": (
+        HEAD.replace(
+            FORWARD,
+            "        x = self.features(x)\n        return x if torch.rand(1) < 0.1 else self.classifier(x)",
+        )
+        + MAKE
+        + OPTIMIZER
+        + LOOP,
+        UNUSED,
+    ),
+    "a part that every batch of this shape uses": (
+        HEAD.replace(
+            FORWARD,
+            f"        x = x if x.dim() > 1 else self.features(x[None])\n{FORWARD}",
+        )
+        + MAKE
+        + OPTIMIZER
+        + LOOP,
+        DDP,
     ),
     "frozen before and thawed after": (
         MAKE
@@ -190,6 +221,35 @@ def test_options(part: str, after: str) -> None:
     script = part if part.startswith(HEAD[:20]) else HEAD + part
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == (after, [])
+
+
+QUEUE = HEAD.replace(
+    "        self.classifier =",
+    "        self.register_buffer('queue', torch.zeros(64, 8))\n        self.classifier =",
+)
+WRITTEN = {
+    "rows": "self.queue[: len(h)] = h.detach()",
+    "in place": "self.queue.copy_(torch.cat([h, self.queue])[:64].detach())",
+    "anew": "self.queue = torch.cat([h, self.queue])[:64].detach()",
+    "a running mean": "self.queue.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)",
+}
+
+
+@pytest.mark.parametrize("line", WRITTEN.values(), ids=WRITTEN)
+def test_says_whose_buffers_stay_where_the_model_writes_them_itself(line: str) -> None:
+    forward = f"        h = self.features(x)\n        {line}\n        return self.classifier(h)"
+    text, [why] = migrate(rule, QUEUE.replace(FORWARD, forward) + MAKE + OPTIMIZER + LOOP)
+    assert DDP in text
+    assert "`queue`" in why
+    assert "rank 0" in why
+
+
+@pytest.mark.parametrize("line", ["self.queue += 1", "self.other = h", "print(self.queue[:4])"])
+def test_buffers_that_are_the_same_on_all_ranks(line: str) -> None:
+    forward = f"        h = self.features(x)\n        {line}\n        return self.classifier(h)"
+    text, reasons = migrate(rule, QUEUE.replace(FORWARD, forward) + MAKE + OPTIMIZER + LOOP)
+    assert DDP in text
+    assert reasons == []
 
 
 @pytest.mark.parametrize(("part", "after"), SEVERAL.values(), ids=SEVERAL)

@@ -20,6 +20,7 @@ from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.values import Obj
+from multicard.wraps import has_statistics
 
 CODE = "MC206"
 TITLE = Text("The effective batch", "等效批大小")
@@ -35,6 +36,12 @@ _KEPT = Text(
     "each card takes its part of the script's batch, so a step sees as many samples as on one card",
     "每张卡只取脚本批大小的一部分,每一步的样本数与单卡相同",
 )
+_STATISTICS = Text(
+    "BatchNorm takes its statistics from the batch of each card, now N times smaller; where samples are too few, put"
+    " the model through torch.nn.SyncBatchNorm.convert_sync_batchnorm before it is wrapped",
+    "BatchNorm 的统计量来自每张卡的批次,现在只有原来的 1/N;如果样本太少,请在包装模型之前使用"
+    " torch.nn.SyncBatchNorm.convert_sync_batchnorm",
+)
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -48,6 +55,8 @@ def find(facts: Facts) -> Iterator[Finding]:
             if stepped is not None:
                 yield stepped
         return
+    if sites and any(has_statistics(model) for model in facts.trained):
+        yield Finding(CODE, facts.site(sites[0].module, sites[0].call), _STATISTICS, kind=Kind.NOTE)
     for site in sites:
         size = written(facts, site.call).given.get("batch_size")
         if size is None:

@@ -18,7 +18,7 @@ After:
 import ast
 from collections.abc import Iterator
 
-from multicard.edits import add_argument
+from multicard.edits import add_argument, attribute
 from multicard.effects import calls_in, names_of
 from multicard.facts import Facts
 from multicard.interpret import Event
@@ -28,7 +28,7 @@ from multicard.paths import may_be_same_file
 from multicard.plan import Finding
 from multicard.reach import found_by
 from multicard.source import Module
-from multicard.tree import walk
+from multicard.tree import nodes, walk
 from multicard.values import Obj, Values
 
 CODE = "MC502"
@@ -53,6 +53,8 @@ def _find(facts: Facts) -> Iterator[Finding]:
                 and _loads_weights(facts, module, call)
             ):
                 device = _device(facts, module, call)
+                edits = [add_argument(module, call, f"map_location={device}")]
+                edits += [attribute(module, state, "cpu()") for state in _states(facts, module, call)]
                 yield Finding(
                     CODE,
                     facts.site(module, call),
@@ -60,7 +62,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
                         "without `map_location` every rank loads onto the card that it was saved from",
                         "不写 `map_location` 时,所有进程都会加载到保存时所在的那张卡",
                     ),
-                    (add_argument(module, call, f"map_location={device}"),),
+                    tuple(edits),
                 )
     yield from _waits(facts)
 
@@ -133,6 +135,24 @@ def _is_key(node: ast.expr) -> bool:
 
 
 # --- which device -------------------------------------------------------------------------------------------------
+
+
+_GENERATORS = frozenset({"torch.set_rng_state", "torch.random.set_rng_state", "torch.cuda.set_rng_state"})
+
+
+def _states(facts: Facts, module: Module, call: ast.Call) -> Iterator[ast.expr]:
+    """The states of random number generators in what is loaded; torch takes them from the CPU only."""
+    match facts.parents(module).get(call):
+        case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
+            name = module.text(target)
+        case _:
+            return
+    for other in nodes(facts.scope(module, call), ast.Call):
+        for state in other.args[:1] if names_of(facts, other) & _GENERATORS else ():
+            if isinstance(state, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and any(
+                _is_path(part) and module.text(part) == name for part in walk(state)
+            ):
+                yield state
 
 
 def _device(facts: Facts, module: Module, call: ast.Call) -> str:

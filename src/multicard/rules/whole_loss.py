@@ -29,7 +29,7 @@ from multicard.plan import Finding, Kind
 from multicard.reach import differs, left_out
 from multicard.source import Module
 from multicard.tree import held, nodes
-from multicard.values import Data
+from multicard.values import Data, Obj
 
 CODE = "MC306"
 TITLE = Text("The loss of the whole batch", "整个批次的损失")
@@ -52,6 +52,10 @@ _PASSED = Text(
     "; a rank whose own data have none does not come here, and the others would wait for it",
     ";而自身数据没有这一项的进程不会执行到这里,其他进程会一直等待它",
 )
+_COUPLED = Text(
+    "the samples of a batch are compared with each other here, and each rank compares those of its own batch only",
+    "这里把批次内的样本互相比较,而每个进程只比较自己批次里的样本",
+)
 _COST = Text("; one small all-reduce a step", ";每步多一次很小的 all-reduce")
 
 
@@ -71,6 +75,28 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield _summed(facts, event, data)
     for event in _trained(facts, "local_mean", mean_at, used, done):
         yield from _local_mean(facts, event)
+    yield from _coupled(facts)
+
+
+def _coupled(facts: Facts) -> Iterator[Finding]:
+    """Losses that compare the samples of a batch with each other."""
+    models = frozenset(model for event in facts.backwards for model in getattr(event.subject, "models", ()))
+    done: set[ast.AST] = set()
+    for event in facts.events("coupled", dead=False):
+        reached: frozenset[Obj] = getattr(event.subject, "models", frozenset())
+        if event.node in done or not event.grad or not facts.trains(event) or not reached & models:
+            continue
+        done.add(event.node)
+        yield Finding(
+            CODE,
+            facts.site(event.module, event.node),
+            _COUPLED,
+            advice=Text(
+                "put all_gather_with_grad(...) of ddp_runtime round what is compared, and gather labels likewise",
+                "请用 ddp_runtime 的 all_gather_with_grad(...) 包住参与比较的张量,标签也要同样收集",
+            ),
+            kind=Kind.LEFT,
+        )
 
 
 def _trained(
@@ -174,8 +200,7 @@ def _local_mean(facts: Facts, event: Event) -> Iterator[Finding]:
             CODE, facts.site(module, node), why, wrap(module, node, "(", f" * «scale_by_count»({count}))")
         )
     elif isinstance(node, ast.Call) and len(node.args) > 1 and event.name:
-        target = module.text(node.args[1])
-        count = f"({target} != {event.name}).sum()"
+        count = event.name.replace("{target}", module.text(node.args[1]))
         yield Finding(
             CODE, facts.site(module, node), why, wrap(module, node, "(", f" * «scale_by_count»({count}))")
         )

@@ -26,9 +26,9 @@ from multicard.interpret import Event, Wrap
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
-from multicard.tree import walk
-from multicard.values import Const, Obj, data_of
-from multicard.wraps import grown, identity, wrapper_options
+from multicard.tree import nodes, walk
+from multicard.values import NOTHING, Const, Data, Obj, Values, data_of, join
+from multicard.wraps import classes_of, grown, identity, wrapper_options
 
 CODE = "MC301"
 TITLE = Text("Wrap the model in DDP", "模型用 DDP 包装")
@@ -45,6 +45,11 @@ _OPTIONS = {
 }
 
 
+_BUFFER = Text(
+    "the model fills its buffer `{name}` from its own batches; at each forward pass all ranks are given that of rank 0,"
+    " and what the others wrote is lost",
+    "模型用自己的批次填充缓冲区 `{name}`;每次前向传播时各进程都会得到 rank0 的缓冲区,其他进程写入的内容会丢失",
+)
 _GROWN = Text(
     "the new part must begin alike on all ranks",
     "新增部分的初始参数在各进程上必须一致",
@@ -58,6 +63,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         wraps.setdefault(wrap, []).append(model)
     for wrap, models in wraps.items():
         yield _wrapped(facts, wrap, models)
+        yield from _own_buffers(facts, models)
     done: set[tuple[ast.AST, str]] = set()
     for model, reason, home in facts.unwrapped:
         yield from _averaged(facts, model, reason, home, done)
@@ -84,6 +90,59 @@ def _wrapped(facts: Facts, wrap: Wrap, models: list[Obj]) -> Finding:
         ),
         edits,
     )
+
+
+def _own_buffers(facts: Facts, models: list[Obj]) -> Iterator[Finding]:
+    """Buffers that a model fills from its batches: a queue, a running mean."""
+    classes = dict.fromkeys(cls for model in models for cls in classes_of(model))
+    for cls in classes:
+        names = {
+            call.args[0].value
+            for call in nodes(cls.node, ast.Call)
+            if isinstance(call.func, ast.Attribute)
+            and call.func.attr == "register_buffer"
+            and call.args
+            and isinstance(call.args[0], ast.Constant)
+        }
+        found: dict[str, ast.AST] = {}
+        for node in walk(cls.node):
+            name, values = _written_buffer(facts, node)
+            if name in names and any(isinstance(value, Data) and value.local for value in values):
+                found.setdefault(name, node)
+        for name, node in found.items():
+            yield Finding(
+                CODE,
+                facts.site(cls.module, node),
+                Text(_BUFFER.en.format(name=name), _BUFFER.zh.format(name=name)),
+                advice=Text(
+                    "gather what is written from all ranks first, or live with what rank 0 has seen",
+                    "请先从所有进程收集要写入的内容,或接受它只包含 rank0 见过的数据",
+                ),
+                kind=Kind.LEFT,
+            )
+
+
+def _written_buffer(facts: Facts, node: ast.AST) -> tuple[str, Values]:
+    """The attribute of `self` that a node writes, and what it is given."""
+    match node:
+        case ast.Assign(targets=[target], value=value) | ast.AugAssign(target=target, value=value):
+            while isinstance(target, ast.Subscript):
+                target = target.value
+            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+                return target.attr, facts.values(value)
+        case ast.Call(func=ast.Attribute(value=owner, attr=method), args=[*_, argument]) if method.endswith(
+            "_"
+        ):
+            while isinstance(owner, ast.Subscript | ast.Call):
+                owner = owner.func if isinstance(owner, ast.Call) else owner.value
+                owner = (
+                    owner.value if isinstance(owner, ast.Attribute) and owner.attr.endswith("_") else owner
+                )
+            if isinstance(owner, ast.Attribute) and isinstance(owner.value, ast.Name):
+                return owner.attr, join(facts.values(argument), facts.values(node))
+        case _:
+            pass
+    return "", NOTHING
 
 
 def stands_in_for(facts: Facts, wrap: Wrap) -> ast.Call | None:

@@ -18,6 +18,7 @@ ORDER = (
     "source",
     "program",
     "values",
+    "couplings",
     "libraries",
     "interpret",
     "facts",

@@ -11,7 +11,7 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from multicard import libraries
+from multicard import couplings, libraries
 from multicard.program import Program, absolute
 from multicard.source import Module, Site
 from multicard.tree import children, walk
@@ -951,6 +951,8 @@ class Interpreter:
                     return one(
                         Data(frozenset(), value.loaders, frozenset({"size"}) | (value.tags & {"local"}))
                     )
+                if attr == "T":
+                    return one(couplings.laid_out(value, couplings.TURNED))
                 if attr in libraries.DATA_ATTRIBUTES:
                     return one(value)
                 return one(Method(value, attr, node))
@@ -1049,6 +1051,9 @@ class Interpreter:
             case Data():
                 if "mask" in data_of(key).tags:
                     return one(Data(value.models, value.loaders, value.tags | {"selected"}))
+                layout = couplings.indexed(node.slice)
+                if layout and not self.in_a_network():
+                    return one(couplings.laid_out(value, layout))
                 return one(value)
             case Lib(name=name):
                 return one(Lib(f"{name}.*"))
@@ -1180,13 +1185,30 @@ class Interpreter:
             return one(obj)
         if isinstance(node.op, ast.Div):
             return one(self._divided(node, data_of(left), data_of(right)))
-        if isinstance(node.op, ast.MatMult):
-            libraries.couple(self, "@", node, [data_of(left), data_of(right)])
         if isinstance(node.op, ast.Mult):
             return one(_multiplied(data_of(left), data_of(right)))
-        if isinstance(node.op, ast.Add | ast.Sub):
-            return one(self._added(node, data_of(left), data_of(right)))
-        return one(merge([data_of(left), data_of(right)]))
+        parts = [data_of(left), data_of(right)]
+        if isinstance(node.op, ast.Add | ast.Sub) and not couplings.pairs(parts, product=False):
+            return one(self._added(node, *parts))
+        return one(self.combined(node, parts, product=isinstance(node.op, ast.MatMult)))
+
+    def combined(self, node: ast.AST, parts: list[Data], *, product: bool) -> Data:
+        """What an operation on these gives; where it combines each sample with each other one, that is noted."""
+        return self.coupled(node, parts) if couplings.pairs(parts, product=product) else merge(parts)
+
+    def coupled(self, node: ast.AST, parts: list[Data]) -> Data:
+        """What depends on pairs of samples."""
+        whole = merge(parts)
+        self.record("coupled", "", node, whole)
+        return Data(
+            whole.models,
+            whole.loaders,
+            (whole.tags - couplings.LAYOUTS) | {couplings.coupled_at(node)},
+        )
+
+    def in_a_network(self) -> bool:
+        """Whether the code followed is that of a module with parts of its own, where axes may be anything."""
+        return any(objects(values, "model") for obj in self.inside for values in obj.attrs.values())
 
     def _added(self, node: ast.BinOp | ast.AugAssign, left: Data, right: Data) -> Data:
         """A total: of a sum over the batch and what does not grow with it, only the sum grows with the ranks."""
@@ -1441,7 +1463,7 @@ class Interpreter:
         own = model if not self.inside else self.inside[0]
         reached = given.models if model.kind == "criterion" else given.models | {own}
         tags = given.tags | {"local"} if reached or given.local else given.tags
-        tags = tags - {"count", "size", "params"}
+        tags = tags - {"count", "size", "params"} - couplings.LAYOUTS
         if model.kind == "criterion":
             match self._reduction(model, node, args):
                 case "each":
@@ -1451,6 +1473,9 @@ class Interpreter:
                 case mean:
                     tags |= {mean, "averaged"}
         result = Data(reached, given.loaders, tags)
+        parts = [data_of(item) for item in args]
+        if not method and node is not None and couplings.pairs(parts, product=False):
+            result = merge([result, self.coupled(node, parts)])
         for item in kept:
             if item.items and len(inner) == 1 and item.kind == "tuple":
                 pair = self.birth("tuple", "tuple", node or _NOWHERE)

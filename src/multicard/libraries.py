@@ -9,6 +9,7 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from multicard import couplings
 from multicard.values import (
     NONE,
     NOTHING,
@@ -480,10 +481,10 @@ def call(
         event = run.record("call", name, place, None, bound)
     if isinstance(place, ast.Call):
         run.escape(place, args, kwargs, name)
-    data = merge([data_of(values) for values in bound.values()] or [PLAIN])
+    parts = [data_of(values) for values in bound.values()]
+    data = _combined(run, name, place, bound, parts) if parts else PLAIN
     if name in NO_GRAD or name in {"torch.set_grad_enabled", "torch.enable_grad"}:
         return _grad_mode(run, name, place, bound)
-    couple(run, tail, place, [data_of(values) for values in bound.values()])
     if name.startswith("torch.nn.functional.") and data.models:
         data = _functional_loss(run, tail, place, bound, data)
     elif name in {"torch.sum", "torch.mean"}:
@@ -501,6 +502,25 @@ def call(
             event.subject = obj
         return one(obj)
     return one(data)
+
+
+def _combined(
+    run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values], parts: list[Data]
+) -> Data:
+    """What a function of tensors gives, and whether it turns a batch or compares its samples."""
+    if not any(couplings.depends(part) for part in parts):
+        return merge(parts)
+    tail = name.rpartition(".")[2]
+    values = list(bound.values())
+    if name.startswith(("torch.", "numpy.")) and "." not in name.partition(".")[2]:
+        if couplings.turns(tail, values[1:]) and (tail == "t" or not run.in_a_network()):
+            return couplings.laid_out(merge(parts), couplings.TURNED)
+        if couplings.spreads(tail, values[1:]) and not run.in_a_network():
+            return run.coupled(place, parts)
+    contracted = tail == "einsum" and couplings.contracts_samples(values[0], parts[1:])
+    if contracted or couplings.distances(name, parts) or couplings.orders(tail, parts[0]):
+        return run.coupled(place, parts)
+    return run.combined(place, parts, product=name in couplings.PRODUCTS)
 
 
 _LOSSES = frozenset(
@@ -581,64 +601,6 @@ def _reduced(name: str, data: Data, *, whole: bool) -> Data:
         summed = whole and not penalty
         return Data(data.models, data.loaders, data.tags | {"summed"}) if summed else data
     return Data(data.models, data.loaders, data.tags | {"count"}) if data.loaders else data
-
-
-_ORDERED = frozenset({"topk", "sort", "argsort", "kthvalue", "quantile", "median"})
-_PAIRED = frozenset({"mm", "matmul", "cdist", "cosine_similarity", "pairwise_distance"})
-
-
-def couple(run: "Interpreter", name: str, place: ast.AST, operands: list[Data]) -> None:
-    """Note where samples of a batch are compared with each other: each with each, or their losses by size."""
-    first = operands[0] if operands else PLAIN
-    if name in _ORDERED and first.models and "each" in first.tags:
-        run.record("coupled", name, place, first)
-    if name not in _PAIRED and name != "@":
-        return
-    known = [data for data in operands if data.models and data.loaders and "params" not in data.tags]
-    if len(known) > 1 and _each_with_each(place):
-        run.record("coupled", name, place, merge(known))
-
-
-def _each_with_each(place: ast.AST) -> bool:
-    """Whether each row meets each: `a @ b.T`, `cdist(a, b)`, `a.unsqueeze(1)` with `b.unsqueeze(0)`."""
-    match place:
-        case ast.BinOp(op=ast.MatMult(), left=left, right=right):
-            return _transposed(right) != _transposed(left)
-        case ast.Call(func=ast.Attribute(attr="cdist") | ast.Name(id="cdist")):
-            return True
-        case ast.Call(func=ast.Attribute(attr="mm" | "matmul", value=owner), args=args):
-            return sum(_transposed(part) for part in (owner, *args)) == 1
-        case ast.Call(args=args):
-            return sum(_unsqueezed(part) for part in args) > 1
-        case _:
-            return False
-
-
-def _transposed(node: ast.expr) -> bool:
-    match node:
-        case (
-            ast.Attribute(attr="T", value=value)
-            | ast.Call(func=ast.Attribute(attr="t", value=value), args=[])
-        ):
-            return not isinstance(value, ast.Attribute) or value.attr != "weight"
-        case ast.Call(
-            func=ast.Attribute(attr="transpose" | "permute"),
-            args=[ast.Constant(value=0 | 1), ast.Constant(value=0 | 1)],
-        ):
-            return True
-        case _:
-            return False
-
-
-def _unsqueezed(node: ast.expr) -> bool:
-    match node:
-        case ast.Call(func=ast.Attribute(attr="unsqueeze")):
-            return True
-        case ast.Subscript(slice=index):
-            parts = index.elts if isinstance(index, ast.Tuple) else [index]
-            return any(isinstance(part, ast.Constant) and part.value is None for part in parts)
-        case _:
-            return False
 
 
 _QUIET = ("torch.nn.functional.", "math.", "os.path.", "numpy.float", "torch.float", "torch.long")
@@ -1277,8 +1239,17 @@ def _data_method(
         return one(owner)
     if name in WRITES or name in {"cuda", "to", "cuda_", "type"}:
         run.record("data_call", name, place, owner, bound)
-    data = merge([owner, *(data_of(values) for values in given)])
-    couple(run, name, place, [owner, *(data_of(values) for values in given)])
+    parts = [owner, *(data_of(values) for values in given)]
+    data = run.combined(place, parts, product=name in couplings.PRODUCTS)
+    axes = list(bound.values())
+    if couplings.turns(name, axes) and (name == "t" or not run.in_a_network()):
+        data = couplings.laid_out(data, couplings.TURNED)
+    elif name == "unsqueeze" and not run.in_a_network():
+        data = couplings.laid_out(data, couplings.unsqueezed(axes))
+    elif couplings.orders(name, owner) or (
+        couplings.depends(data) and couplings.spreads(name, axes) and not run.in_a_network()
+    ):
+        data = run.coupled(place, parts)
     if name in _DRAWING_METHODS:
         data = Data(data.models, data.loaders, data.tags | {"random"})
     if name == "detach":

@@ -128,8 +128,38 @@ COUPLED = {
         "loss = nn.functional.cross_entropy(model(x), y, reduction='none').topk(4).values.mean()"
     ),
     "losses by size": "each = nn.MSELoss(reduction='none')(model(x), y)\n        loss = torch.sort(each)[0][:4].mean()",
+    "similarities of all pairs": ("z = model(x)", "loss = criterion(z @ z.t() / 0.5, torch.arange(len(z)))"),
+    "similarities of two views": (
+        "a, b = model(x), model(y)",
+        "loss = criterion(torch.matmul(a, b.T), torch.arange(len(a)))",
+    ),
+    "cosines of all pairs": (
+        "z = model(x)",
+        "loss = nn.functional.cosine_similarity(z.unsqueeze(1), z.unsqueeze(0), dim=2).exp().mean()",
+    ),
+    "a module for cosines": ("z = model(x)", "loss = nn.CosineSimilarity(dim=2)(z[:, None], z[None]).mean()"),
+    "distances": ("z = model(x)", "loss = torch.cdist(z, z).min(1)[0].mean()"),
+    "distances by hand": (
+        "z = model(x)",
+        "loss = (z.unsqueeze(1) - z.unsqueeze(0)).pow(2).sum(2).max(1)[0].mean()",
+    ),
+    "correlations": (
+        "a, b = model(x), model(y)",
+        "loss = (torch.mm(a.transpose(0, 1), b) - 1).pow(2).mean()",
+    ),
+    "deviations over the batch": (
+        "z = model(x)",
+        "loss = criterion(z, y) + torch.relu(1 - z.std(dim=0)).mean()",
+    ),
+    "an einsum over pairs": ("z = model(x)", "loss = torch.einsum('ic,jc->ij', z, z).exp().mean()"),
 }
 NOT_COUPLED = {
+    "a product with weights": ("z = model(x)", "loss = criterion(z @ model.classifier.weight.t().T, y)"),
+    "cosines with a partner": ("loss = 1 - nn.functional.cosine_similarity(model(x), model(y)).mean()",),
+    "samples' own deviations": ("loss = model(x).std(dim=1).mean()",),
+    "only shown": ("z = model(x)", "print((z @ z.t()).mean())", "loss = criterion(z, y)"),
+    "a matrix for each sample": ("z = model(x)", "loss = torch.bmm(z.transpose(1, 2), z).mean()"),
+    "an einsum for each sample": ("z = model(x)", "loss = torch.einsum('ic,ic->i', z, z).mean()"),
     "attention": "q = model(x)\n        loss = (q @ q.transpose(-2, -1)).mean()",
     "weights": "loss = criterion(model(x) @ model.classifier.weight.T, y)",
     "pairs": "loss = nn.functional.cosine_similarity(model(x), model(y)).mean()",
@@ -138,16 +168,16 @@ NOT_COUPLED = {
 
 
 @pytest.mark.parametrize("line", COUPLED.values(), ids=COUPLED)
-def test_says_that_samples_are_compared_with_those_of_the_rank_only(line: str) -> None:
-    script = NET + loop(line)
+def test_says_that_samples_are_compared_with_those_of_the_rank_only(line: str | tuple[str, ...]) -> None:
+    script = NET + (loop(line) if isinstance(line, str) else loop(*line))
     text, [why] = migrate(rule, script)
     assert text == script
     assert "compared with each other" in why
 
 
 @pytest.mark.parametrize("line", NOT_COUPLED.values(), ids=NOT_COUPLED)
-def test_samples_that_are_not_compared_with_each_other(line: str) -> None:
-    script = NET + loop(line)
+def test_samples_that_are_not_compared_with_each_other(line: str | tuple[str, ...]) -> None:
+    script = NET + (loop(line) if isinstance(line, str) else loop(*line))
     assert migrate(rule, script) == (script, [])
 
 
@@ -258,3 +288,26 @@ def test_a_sum_grows_once_before_the_loop_that_adds_penalties() -> None:
     script = NET + loop(*MIXED["a penalty is added to a sum"][0])
     text, _ = migrate(rule, script)
     assert "        loss = loss * scale_by_ranks()\n        for p in model.parameters():\n" in text
+
+
+def test_attention_inside_a_model_is_no_comparison() -> None:
+    net = NET.replace(
+        "return self.classifier(self.features(x))",
+        "h = self.features(x)\n        a = (h.unsqueeze(1) * h.unsqueeze(0)).softmax(-1) @ h.transpose(0, 1)\n"
+        "        return self.classifier(a / h.std(0))",
+    )
+    assert migrate(rule, net + LOOP) == (net + LOOP, [])
+
+
+def test_a_loss_module_that_compares() -> None:
+    script = (
+        NET
+        + "class Contrast(nn.Module):\n    def __init__(self, t):\n        super().__init__()\n        self.t = t\n"
+        + "        self.ce = nn.CrossEntropyLoss()\n\n    def forward(self, a, b):\n"
+        + "        sims = torch.mm(nn.functional.normalize(a), nn.functional.normalize(b).t()) / self.t\n"
+        + "        return self.ce(sims, torch.arange(len(a)))\n\n\ncontrast = Contrast(0.5)\n"
+        + loop("loss = contrast(model(x), model(y))")
+    )
+    text, [why] = migrate(rule, script)
+    assert text == script
+    assert "compared with each other" in why

@@ -3,7 +3,8 @@
 DDP averages gradients over the ranks.  For a mean over equally many samples that is the mean over all of them.  A
 sum comes out N times too small; a mean over a number that differs from rank to rank (valid tokens, masked pixels)
 comes out weighted wrongly.  Where a sum is added to what does not grow with the batch (a mean, a penalty of the
-weights), only the sum is multiplied: `loss = fit * scale_by_ranks() + penalty`.
+weights), only the sum is multiplied: `loss = fit * scale_by_ranks() + penalty`.  A loss that compares the samples of
+a batch with each other (contrastive, distances of all pairs, correlations) is left to you: each rank compares its own.
 
 Before:
 
@@ -21,6 +22,7 @@ After:
 import ast
 from collections.abc import Callable, Iterator
 
+from multicard.couplings import coupled_at
 from multicard.edits import Edit, insert_before, wrap
 from multicard.facts import Facts
 from multicard.interpret import Event, mean_at, mixed_at
@@ -29,7 +31,7 @@ from multicard.plan import Finding, Kind
 from multicard.reach import differs, left_out
 from multicard.source import Module
 from multicard.tree import held, nodes
-from multicard.values import Data, Obj
+from multicard.values import Data
 
 CODE = "MC306"
 TITLE = Text("The loss of the whole batch", "整个批次的损失")
@@ -75,28 +77,8 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield _summed(facts, event, data)
     for event in _trained(facts, "local_mean", mean_at, used, done):
         yield from _local_mean(facts, event)
-    yield from _coupled(facts)
-
-
-def _coupled(facts: Facts) -> Iterator[Finding]:
-    """Losses that compare the samples of a batch with each other."""
-    models = frozenset(model for event in facts.backwards for model in getattr(event.subject, "models", ()))
-    done: set[ast.AST] = set()
-    for event in facts.events("coupled", dead=False):
-        reached: frozenset[Obj] = getattr(event.subject, "models", frozenset())
-        if event.node in done or not event.grad or not facts.trains(event) or not reached & models:
-            continue
-        done.add(event.node)
-        yield Finding(
-            CODE,
-            facts.site(event.module, event.node),
-            _COUPLED,
-            advice=Text(
-                "put all_gather_with_grad(...) of ddp_runtime round what is compared, and gather labels likewise",
-                "请用 ddp_runtime 的 all_gather_with_grad(...) 包住参与比较的张量,标签也要同样收集",
-            ),
-            kind=Kind.LEFT,
-        )
+    for event in _trained(facts, "coupled", coupled_at, used, done):
+        yield _coupled(facts, event)
 
 
 def _trained(
@@ -182,6 +164,16 @@ def _grown_before(facts: Facts, module: Module, statement: ast.stmt, name: str) 
                 break
             first = outer
     return (insert_before(module, first, f"{name} = {name} * «scale_by_ranks»()"),)
+
+
+def _coupled(facts: Facts, event: Event) -> Finding:
+    advice = Text(
+        "put all_gather_with_grad(...) of ddp_runtime round what is compared, and gather labels likewise; nothing is to"
+        " be done if comparing within each card's batch is enough for you",
+        "请用 ddp_runtime 的 all_gather_with_grad(...) 包住参与比较的张量,标签也要同样收集;若每张卡各自批次内的比较"
+        "已足够,则无需改动",
+    )
+    return Finding(CODE, facts.site(event.module, event.node), _COUPLED, advice=advice, kind=Kind.LEFT)
 
 
 def _local_mean(facts: Facts, event: Event) -> Iterator[Finding]:

@@ -913,3 +913,34 @@ def test_data_remember_what_they_are(text: str, name: str, tags: set[str]) -> No
     found = data_of(values).tags
     assert tags <= found
     assert not (found if not tags else found & {"summed", "averaged"} - tags)
+
+
+COMMANDS = {
+    "fire": "import fire\nfire.Fire()\n",
+    "fire with a function": "import fire\nfire.Fire(train)\n",
+    "fire with a dictionary": "import fire\nfire.Fire({'fit': train})\n",
+    "fire with a class": "import fire\nclass Runs:\n    def fit(self):\n        train()\nfire.Fire(Runs)\n",
+    "fire with an object": "import fire\nclass Runs:\n    def fit(self):\n        train()\nfire.Fire(Runs())\n",
+    "typer": "import typer\napp = typer.Typer()\n@app.command()\ndef fit():\n    train()\napp()\n",
+    "click": (
+        "import click\n@click.group()\ndef cli(): ...\n@cli.command()\n@click.option('--lr')\n"
+        "def fit(lr):\n    train(lr=lr)\ncli()\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("commands", COMMANDS.values(), ids=COMMANDS)
+def test_commands_are_run_as_the_command_line_runs_them(commands: str) -> None:
+    train = """
+def train(lr=0.1, **options):
+    net = Net()
+    opt = torch.optim.SGD(net.parameters(), lr=lr)
+    for epoch in range(3):
+        for x, y in DataLoader(data, 8):
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
+
+"""
+    facts = facts_of(HEAD + NET + train + commands)
+    assert [model.name for model in facts.trained] == ["Net"]
+    assert len(facts.trainings) == 1

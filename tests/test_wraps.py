@@ -212,6 +212,55 @@ def test_a_model_of_another_module_is_wrapped_where_it_arrives() -> None:
     assert places(facts) == [("model = build()", "model")]
 
 
+ELSEWHERE = {
+    "by a library's class": ("from zoo import Net as Model\nmodel = Model(3)\n", "model = Model(3)"),
+    "by a library's function": (
+        "import zoo\nmodel = zoo.build('b', 3).to(d)\n",
+        "model = zoo.build('b', 3).to(d)",
+    ),
+    "by a library's function, with more": (
+        "import zoo\nmodel, prepare = zoo.load('b')\n",
+        "model, prepare = zoo.load('b')",
+    ),
+    "in a file": ("model = torch.load('model.pt')\nmodel.cuda()\n", "model.cuda()"),
+    "by a class that a library's stands behind": (
+        "from zoo import Base\nclass Own(Base):\n    pass\nmodel = Own()\n",
+        "model = Own()",
+    ),
+    "by a name that is only known when it runs": (
+        "model = registry[args.name](3)\n",
+        "model = registry[args.name](3)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("model", "statement"), ELSEWHERE.values(), ids=ELSEWHERE)
+def test_a_model_made_out_of_sight_is_known_by_its_parameters(model: str, statement: str) -> None:
+    facts = facts_of("from options import args, registry\n" + BEFORE + model + AFTER + LOOP)
+    assert places(facts) == [(statement, "model")]
+    assert reasons(facts) == []
+
+
+NO_MODELS = {
+    "a function's parameters": "import inspect\nnames = inspect.signature(f).parameters\n",
+    "a class with parameters of its own": (
+        "class Agent:\n    def parameters(self):\n        return model.parameters()\nagent = Agent()\n"
+        "count = len(list(agent.parameters()))\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("other", NO_MODELS.values(), ids=NO_MODELS)
+def test_what_has_parameters_need_not_be_a_model(other: str) -> None:
+    facts = facts_of(BEFORE + MODEL + AFTER + other + LOOP)
+    assert places(facts) == [("model = Net()", "model")]
+
+
+def test_code_that_is_not_reached_does_not_end_the_setting_up() -> None:
+    load = "weights = None\nif weights:\n    model.load_state_dict(torch.load(weights))\nmodel.cuda()\n"
+    assert places(facts_of(BEFORE + MODEL + load + AFTER + LOOP)) == [("model.cuda()", "model")]
+
+
 def test_what_is_trained_at_once_is_wrapped_in_one_run_more() -> None:
     facts = facts_of(NET + LOOP)
     assert facts.wraps == tuple(wrap for _, wrap in facts.places)

@@ -114,8 +114,20 @@ class Wrap:
 class Interpreter:
     """One run over a program."""
 
-    def __init__(self, program: Program, wraps: Iterable[Wrap] = ()) -> None:
+    def __init__(
+        self,
+        program: Program,
+        wraps: Iterable[Wrap] = (),
+        models: frozenset[ast.AST] = frozenset(),
+        *,
+        tracing: bool = False,
+    ) -> None:
         self.program = program
+        self.models = models
+        """Calls and classes of which it is known that they make models, though their makers cannot be followed."""
+        self.tracing = tracing
+        """Give identity to what unknown calls return, to learn where it was made."""
+        self.guessed: set[Obj] = set()
         self.wraps: dict[ast.stmt, list[Wrap]] = {}
         for wrap in wraps:
             self.wraps.setdefault(wrap.statement, []).append(wrap)
@@ -149,6 +161,7 @@ class Interpreter:
     def run(self) -> None:
         """Follow the entry, then what was never reached, marked as dead."""
         self.module(self.program.entry)
+        self._commands()
         self.dead = True
         for _ in range(4):
             waiting = [item for item in self.pruned if item[0] and item[0][0] not in self.visited]
@@ -168,6 +181,13 @@ class Interpreter:
                 self.apply(given, None, [], {}, starred=True)
             if not waiting and not unreached:
                 break
+
+    def _commands(self) -> None:
+        """Follow what the command line chooses among: functions under `@app.command()`."""
+        for node, function in list(self.functions.items()):
+            if node not in self.count and function.module is self.program.entry and _is_command(node):
+                self.frame = self.frames[function.module]
+                self.apply(function, None, [], {}, starred=True)
 
     def _orphan(self, cls: Class) -> Obj:
         known = self.first.get(cls)
@@ -665,7 +685,7 @@ class Interpreter:
                     if holder is not None:
                         holder.names[name] = join(holder.names[name], values)
                 else:
-                    if (frame.top is frame or frame.node is None) and not strong:
+                    if (frame.node is None or isinstance(frame.node, ast.ClassDef)) and not strong:
                         values = _configured(values)
                     frame.names[name] = values
                 self._bound(target, values)
@@ -846,6 +866,10 @@ class Interpreter:
                 method = self.lookup(value, "__getitem__")
                 del method
                 return one(Data(tags=frozenset({"sample"})))
+            case Obj(kind="lib" | "loaded") if self.tracing:
+                return one(value)
+            case Obj() if value in self.guessed:
+                return one(value)
             case Obj(kind="model"):
                 result = value.rest
                 for item in value.attrs.values():
@@ -1376,11 +1400,45 @@ class Interpreter:
             else:
                 starred = True
         result: Values = NOTHING
+        if isinstance(node.func, ast.Attribute) and node.func.attr in libraries.PARAMETERS:
+            self._holds_parameters(node.func.value, node.func.attr)
         self.calls.append(node)
         for callee in callees:
             result = join(result, self.apply(callee, node, args, kwargs, starred=starred))
         self.calls.pop()
+        if node in self.models and not any(isinstance(v, Obj) and v.kind == "model" for v in result):
+            return self._guessed(node, callees, args, kwargs) | (result & NONE)
         return result or SOME
+
+    def _holds_parameters(self, node: ast.expr, attr: str) -> None:
+        """Note what is asked for its parameters and is not known to be a model."""
+        values = self.seen.get(node, NOTHING)
+        if any(isinstance(value, Obj) and value.kind in {"model", "wrapped", "super"} for value in values):
+            return
+        for value in values:
+            match value:
+                case Data(models=models) if models:
+                    return
+                case Data() | Unknown() | Obj(kind="lib" | "loaded"):
+                    self.record("parameters", attr, node, value)
+                case Obj(kind="instance", cls=Class()) if attr not in value.attrs and not self.lookup(
+                    value, attr
+                ):
+                    self.record("parameters", attr, node, value)
+                case _:
+                    pass
+
+    def _guessed(
+        self, node: ast.Call, callees: Values, args: list[Values], kwargs: dict[str, Values]
+    ) -> Values:
+        """The model that a call makes which cannot be followed."""
+        names = [value.name for value in callees if isinstance(value, Lib)]
+        model = self.birth("model", names[0] if names else self.frame.module.text(node.func), node)
+        model.args = {str(index): values for index, values in enumerate(args)} | kwargs
+        self.guessed.add(model)
+        if not self.inside:
+            self.record("construct", "model", node, model)
+        return one(model)
 
     def call_values(
         self, callees: Values, node: ast.Call | None, args: list[Values], kwargs: dict[str, Values]
@@ -1423,11 +1481,13 @@ class Interpreter:
                     return self.call_values(method, node, args, kwargs)
                 return one(merge([data_of(item) for item in (*args, *kwargs.values())] or [PLAIN]))
             case Data():
-                return one(merge([callee, *(data_of(item) for item in (*args, *kwargs.values()))]))
+                data = merge([callee, *(data_of(item) for item in (*args, *kwargs.values()))])
+                return one(libraries.traced(self, "", node, data))
             case _:
                 if node is not None:
                     self.escape(node, args, kwargs, "")
-                return one(merge([data_of(item) for item in (*args, *kwargs.values())] or [PLAIN]))
+                data = merge([data_of(item) for item in (*args, *kwargs.values())] or [PLAIN])
+                return one(libraries.traced(self, "", node, data))
 
     def escape(self, node: ast.Call, args: list[Values], kwargs: dict[str, Values], name: str) -> None:
         """Models and functions go where they cannot be followed."""
@@ -1671,6 +1731,8 @@ class Interpreter:
 
     def _kind_of(self, cls: Class) -> str:
         for base in cls.mro():
+            if isinstance(base, Class) and base.node in self.models:
+                return "model"
             if isinstance(base, Lib):
                 kind = libraries.kind_of_base(base.name)
                 if kind:
@@ -1682,6 +1744,13 @@ class Interpreter:
         for value in values:
             if isinstance(value, Func):
                 self.apply(value, None, [], {}, starred=True)
+
+
+def _is_command(node: ast.AST) -> bool:
+    """Whether a function is a command of click's or typer's."""
+    decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+    makers = [item.func if isinstance(item, ast.Call) else item for item in decorators]
+    return any(isinstance(item, ast.Attribute) and item.attr == "command" for item in makers)
 
 
 def is_part(values: Values) -> bool:

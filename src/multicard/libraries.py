@@ -221,6 +221,7 @@ SAME_MODEL = frozenset(
         "to_memory_format",
     }
 )
+PARAMETERS = frozenset({"parameters", "named_parameters"})
 WITHOUT_PARAMETERS = frozenset(
     {
         "ReLU",
@@ -501,7 +502,16 @@ def call(
         if event is not None:
             event.subject = obj
         return one(obj)
-    return one(data)
+    return one(traced(run, name, place, data))
+
+
+def traced(run: "Interpreter", name: str, place: ast.AST | None, data: Data) -> Value:
+    """What an unknown call gives, with an identity while it is looked for where a model was made."""
+    if not run.tracing or data.models or data.loaders or not isinstance(place, ast.Call):
+        return data
+    obj = run.birth("lib", name, place)
+    obj.rest = one(data)
+    return obj
 
 
 def _combined(
@@ -927,6 +937,38 @@ def _shape(node: ast.expr) -> tuple[str, str] | None:
             return None
 
 
+def _fire(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    """A command line made of functions: all of the script's, those of a class, or those that are given."""
+    run.record("call", name, place, None, bound)
+    given = bound.get("0", bound.get("component"))
+    if given is None:
+        module = run.frame.module
+        top = run.frame.top.names.values() if run.frame.top else ()
+        chosen = [v for values in top for v in values if isinstance(v, Func) and v.module is module]
+    else:
+        chosen = [function for value in given for function in _functions_of(run, value)]
+    for function in dict.fromkeys(chosen):
+        run.apply(function, None, [], {}, starred=True)
+    return NONE
+
+
+def _functions_of(run: "Interpreter", value: Value) -> list[Func]:
+    match value:
+        case Func():
+            return [value]
+        case Class():
+            made = run.apply(value, None, [], {}, starred=True)
+            return [function for item in made for function in _functions_of(run, item)]
+        case Obj(kind="dict" | "list" | "tuple"):
+            held = [*value.attrs.values(), *(value.items or ()), value.rest]
+            return [function for values in held for item in values for function in _functions_of(run, item)]
+        case Obj(cls=Class() as cls):
+            public = [name for name in cls.names if not name.startswith("_")]
+            return [v for name in public for v in run.lookup(value, name) if isinstance(v, Func)]
+        case _:
+            return []
+
+
 def _namespace(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
     obj = run.birth("namespace", name, place)
     obj.attrs.update({key: _config(values) for key, values in bound.items() if not key.isdigit()})
@@ -979,6 +1021,7 @@ _SPECIAL: dict[str, _Handler] = {
     "torch.nn.utils.clip_grad_norm": _clip,
     "torch.nn.utils.clip_grad_value_": _clip,
     "importlib.import_module": _import_module,
+    "fire.Fire": _fire,
     "argparse.Namespace": _namespace,
     "types.SimpleNamespace": _namespace,
     "easydict.EasyDict": _namespace,
@@ -1494,6 +1537,8 @@ def _object_method(
         obj = run.birth("iter", "iter", place)
         obj.items = [one(owner)]
         return one(obj)
+    if run.tracing and name in SAME_MODEL and owner.kind in {"lib", "loaded", "instance"}:
+        return one(owner)
     if owner.kind == "loaded" and name not in {"items", "keys", "values"}:
         return SOME
     run.record("call", f"{owner.name}.{name}", place, owner, bound)

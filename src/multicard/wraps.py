@@ -61,16 +61,37 @@ class Group:
         return frozenset(identity(model) for model in self.models)
 
 
-def follow(program: Program, wraps: tuple[Wrap, ...] = ()) -> Facts:
+def follow(program: Program, wraps: tuple[Wrap, ...] = (), models: frozenset[ast.AST] = frozenset()) -> Facts:
     """Follow the program with these wraps in it."""
-    run = Interpreter(program, wraps)
+    run = Interpreter(program, wraps, models)
     run.run()
     return Facts(program, run, wraps=wraps)
+
+
+def _unknown_models(program: Program, bare: Facts) -> frozenset[ast.AST]:
+    """Calls and classes of libraries that must make models: what they give is asked for its parameters."""
+    if not any(True for _ in bare.events("parameters", dead=False)):
+        return frozenset()
+    run = Interpreter(program, tracing=True)
+    run.run()
+    found: set[ast.AST] = set()
+    for event in run.events:
+        made = event.subject
+        if event.kind != "parameters" or event.dead or not isinstance(made, Obj):
+            continue
+        if made.cls is not None:
+            found.add(made.cls.node)
+        elif made.call is not None:
+            found.add(made.call)
+    return frozenset(found)
 
 
 def wrap_models(program: Program) -> Facts:
     """Facts of the run with every trained model wrapped, where a place for its wrapper was found."""
     bare = follow(program)
+    models = _unknown_models(program, bare)
+    if models:
+        bare = follow(program, models=models)
     groups = grouped(bare)
     known: dict[tuple[ast.stmt, str], Wrap] = {}
     proposals = [
@@ -88,7 +109,7 @@ def wrap_models(program: Program) -> Facts:
             if places and not unfit[id(group)]
         )
     )
-    facts = follow(program, first) if first else bare
+    facts = follow(program, first, models) if first else bare
     if first and all(
         unfit[id(group)] or (places and accepted(facts, group))
         for group, places in zip(groups, proposals, strict=True)
@@ -100,7 +121,8 @@ def wrap_models(program: Program) -> Facts:
             if unfit[id(group)]:
                 continue
             for place in places:
-                trial = follow(program, tuple(dict.fromkeys([*(wrap for _, wrap in chosen), place])))
+                wraps = tuple(dict.fromkeys([*(wrap for _, wrap in chosen), place]))
+                trial = follow(program, wraps, models)
                 if accepted(trial, group) and all(accepted(trial, other) for other, _ in chosen):
                     facts = trial
                     chosen.append((group, place))
@@ -312,7 +334,13 @@ def _begun_in(facts: Facts, group: Group, statement: ast.stmt) -> bool:
     return any(
         event.node in nodes or any(call in nodes for call in event.calls)
         for event in facts.run.events[group.first :]
+        if _may_begin(event)
     )
+
+
+def _may_begin(event: Event) -> bool:
+    """Whether an event may be part of training: code that is not reached may set a model up at any time."""
+    return not event.dead or event.kind in {"forward", "through_method", "backward"}
 
 
 def _same_loops(event: Event, born: tuple[Loop, ...] | None) -> bool:
@@ -337,7 +365,7 @@ def _settled(facts: Facts, group: Group, module: Module, statement: ast.stmt, or
             for event in facts.run.events
             if event.order > order and (event.node in nodes or any(call in nodes for call in event.calls))
         ]
-        if any(event.order >= group.first for event in inside):
+        if any(event.order >= group.first and _may_begin(event) for event in inside):
             break
         if any(_sets_up(event, members, thawed) for event in inside):
             last = sibling

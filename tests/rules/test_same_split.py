@@ -51,6 +51,7 @@ LEFT_ALONE = {
     "searched": "there = 'a' in os.listdir('d')",
     "only tested": "if not os.listdir('d'):\n    use(1)",
     "deleted": "for f in os.listdir('d'):\n    os.remove(f)",
+    "searched after it has grown": "names = os.listdir('d')\nnames = [*names, 'b']\nthere = 'a' in names",
     "a set of numbers": "n = list({1, 2, 3})",
     "a set that is searched": "words = set(text.split())\nok = 'a' in words",
     "a sorted set": "words = sorted(set(text.split()))",

@@ -108,8 +108,11 @@ def _listing(facts: Facts, module: Module, call: ast.Call) -> Iterator[Finding]:
     yield Finding(CODE, facts.site(module, call), _LISTING, edits)
 
 
-def _gives_order(facts: Facts, module: Module, node: ast.expr) -> bool:
-    """Whether the order of an expression goes on: it is not sorted, counted or searched."""
+def _gives_order(facts: Facts, module: Module, node: ast.expr, names: frozenset[str] = frozenset()) -> bool:
+    """Whether the order of an expression goes on: it is not sorted, counted or searched.
+
+    `names` are being asked about already: `tokens = tokens + more` says nothing new of them.
+    """
     inner: ast.AST = node
     for outer in facts.ancestors(module, node):
         match outer:
@@ -122,7 +125,7 @@ def _gives_order(facts: Facts, module: Module, node: ast.expr) -> bool:
             case ast.If(test=test) | ast.While(test=test) if inner is test:
                 return False
             case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
-                return not _sorted_later(facts, module, outer, target)
+                return not _sorted_later(facts, module, outer, target, names)
             case ast.For():
                 return not _only_deletes(facts, outer)
             case ast.stmt():
@@ -133,11 +136,15 @@ def _gives_order(facts: Facts, module: Module, node: ast.expr) -> bool:
     return True
 
 
-def _sorted_later(facts: Facts, module: Module, statement: ast.stmt, target: ast.expr) -> bool:
+def _sorted_later(
+    facts: Facts, module: Module, statement: ast.stmt, target: ast.expr, names: frozenset[str]
+) -> bool:
     """Whether a name is sorted, or only counted and searched."""
     if not isinstance(target, ast.Name | ast.Attribute):
         return False
     text = module.text(target)
+    if text in names:
+        return True
     scope = facts.scope(module, statement)
     uses = [
         node
@@ -152,7 +159,7 @@ def _sorted_later(facts: Facts, module: Module, statement: ast.stmt, target: ast
             return True
     if isinstance(target, ast.Attribute) or not uses:
         return False
-    return all(not _gives_order(facts, module, node) for node in uses)
+    return all(not _gives_order(facts, module, node, names | {text}) for node in uses)
 
 
 def _only_deletes(facts: Facts, loop: ast.For) -> bool:

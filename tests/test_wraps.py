@@ -241,6 +241,32 @@ def test_a_model_made_out_of_sight_is_known_by_its_parameters(model: str, statem
     assert reasons(facts) == []
 
 
+def test_the_branches_of_a_class_that_is_made_twice_share_one_wrapper() -> None:
+    trainer = """
+class Trainer:
+    def __init__(self, small):
+        if small:
+            self.model = Net()
+        else:
+            self.model = nn.Sequential(nn.Linear(4, 2))
+        self.model.cuda()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def fit(self):
+        for epoch in range(3):
+            for x, y in loader:
+                nn.functional.cross_entropy(self.model(x), y).backward()
+                self.optimizer.step()
+
+
+Trainer(True).fit()
+Trainer(False).fit()
+"""
+    facts = facts_of(BEFORE + trainer)
+    assert set(places(facts)) == {("self.model.cuda()", "self.model")}
+    assert len(facts.wraps) == 1
+
+
 NO_MODELS = {
     "a function's parameters": "import inspect\nnames = inspect.signature(f).parameters\n",
     "a class with parameters of its own": (

@@ -1292,7 +1292,7 @@ class Interpreter:
             if decided is not None:
                 return one(Const(decided))
         result = merge([data_of(left), *(data_of(right) for right in rights)])
-        if result.loaders:
+        if any(isinstance(value, Data) for value in left):
             result = Data(result.models, result.loaders, result.tags | {"mask"})
         return one(result)
 
@@ -1559,7 +1559,7 @@ class Interpreter:
                 self.record("local_mean", counts, node, merge([data_of(item) for item in args] or [PLAIN]))
                 return mean_at(node)
         if node is not None and any("selected" in data_of(item).tags for item in args):
-            self.record("local_mean", "", node, merge([data_of(item) for item in args]))
+            self.record("local_mean", libraries.CHOSEN, node, merge([data_of(item) for item in args]))
             return mean_at(node)
         return "averaged"
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from multicard import couplings
 from multicard.values import (
+    LOCAL,
     NONE,
     NOTHING,
     PLAIN,
@@ -221,6 +222,8 @@ SAME_MODEL = frozenset(
         "to_memory_format",
     }
 )
+CHOSEN = "{target}.numel()"
+"""What a mean over what a mask selects divides by."""
 PARAMETERS = frozenset({"parameters", "named_parameters"})
 WITHOUT_PARAMETERS = frozenset(
     {
@@ -488,9 +491,11 @@ def call(
         return _grad_mode(run, name, place, bound)
     if name.startswith("torch.nn.functional.") and data.models:
         data = _functional_loss(run, tail, place, bound, data)
+    elif name == "torch.masked_select":
+        data = Data(data.models, data.loaders, data.tags | {"selected"})
     elif name in {"torch.sum", "torch.mean"}:
         data = _reduced(tail, data, whole=len(bound) == 1)
-    if _draws(name):
+    if draws(name):
         data = Data(data.models, data.loaders, data.tags | {"random"})
     elif name in _CLOCKS:
         data = Data(data.models, data.loaders, data.tags | {"clock"})
@@ -597,7 +602,7 @@ def _mean(run: "Interpreter", place: ast.AST, data: Data) -> Data:
     """A mean over all that is given; over what a mask selects it is this rank's own."""
     tags = (data.tags - {"summed"}) | {"averaged"}
     if "selected" in data.tags and data.models:
-        run.record("local_mean", "", place, data)
+        run.record("local_mean", CHOSEN, place, data)
         tags |= {f"mean at {id(place)}"}
     return Data(data.models, data.loaders, tags)
 
@@ -610,9 +615,11 @@ def _reduced(name: str, data: Data, *, whole: bool) -> Data:
     if data.models:
         summed = whole and not penalty
         return Data(data.models, data.loaders, data.tags | {"summed"}) if summed else data
-    return Data(data.models, data.loaders, data.tags | {"count"}) if data.loaders else data
+    return Data(data.models, data.loaders, data.tags | {"count"})
 
 
+_SPEAKING = ("logging", "wandb", "time", "datetime", "tqdm", "argparse", "matplotlib", "mlflow", "rich")
+"""Libraries whose objects give nothing back of what they are told."""
 _QUIET = ("torch.nn.functional.", "math.", "os.path.", "numpy.float", "torch.float", "torch.long")
 _CLOCKS = frozenset(
     {
@@ -667,7 +674,8 @@ _FACTORIES = frozenset(
 )
 
 
-def _draws(name: str) -> bool:
+def draws(name: str) -> bool:
+    """Whether a function of a library draws random numbers."""
     return name.startswith(("numpy.random.", "random.")) or (
         name.startswith("torch.")
         and name.rpartition(".")[2]
@@ -1293,6 +1301,8 @@ def _data_method(
         couplings.depends(data) and couplings.spreads(name, axes) and not run.in_a_network()
     ):
         data = run.coupled(place, parts)
+    if name == "masked_select":
+        data = Data(data.models, data.loaders, data.tags | {"selected"})
     if name in _DRAWING_METHODS:
         data = Data(data.models, data.loaders, data.tags | {"random"})
     if name == "detach":
@@ -1561,6 +1571,8 @@ def _object_method(
     data = merge([data_of(one(owner)), *(data_of(values) for values in (*args, *kwargs.values()))])
     if owner.name == "torch.Generator":
         return one(owner)
+    if owner.kind == "lib" and data.local and not owner.name.startswith(_SPEAKING):
+        owner.rest = join(owner.rest, one(Data(tags=data.tags & LOCAL)))
     if owner.kind in {"lib", "metric"} and owner.name.startswith(
         ("pandas", "matplotlib", "PIL", "wandb", "logging", "pathlib")
     ):

@@ -331,16 +331,19 @@ def _levels(facts: Facts, group: Group, module: Module, statement: ast.stmt) -> 
 def _begun_in(facts: Facts, group: Group, statement: ast.stmt) -> bool:
     """Whether the model is trained inside a statement."""
     nodes = held(statement)
+    members = set(group.models)
     return any(
-        event.node in nodes or any(call in nodes for call in event.calls)
+        _uses(event, members) and (event.node in nodes or any(call in nodes for call in event.calls))
         for event in facts.run.events[group.first :]
-        if _may_begin(event)
     )
 
 
-def _may_begin(event: Event) -> bool:
-    """Whether an event may be part of training: code that is not reached may set a model up at any time."""
-    return not event.dead or event.kind in {"forward", "through_method", "backward"}
+def _uses(event: Event, members: set[Obj]) -> bool:
+    """Whether a model of a group is called, or a loss goes backward into it."""
+    if event.kind in {"forward", "through_method"}:
+        model = bare_of(event)
+        return model is not None and (model in members or model.root in members)
+    return event.kind == "backward" and bool(members & set(getattr(event.subject, "models", ())))
 
 
 def _same_loops(event: Event, born: tuple[Loop, ...] | None) -> bool:
@@ -365,7 +368,7 @@ def _settled(facts: Facts, group: Group, module: Module, statement: ast.stmt, or
             for event in facts.run.events
             if event.order > order and (event.node in nodes or any(call in nodes for call in event.calls))
         ]
-        if any(event.order >= group.first and _may_begin(event) for event in inside):
+        if any(event.order >= group.first and _uses(event, members) for event in inside):
             break
         if any(_sets_up(event, members, thawed) for event in inside):
             last = sibling

@@ -148,6 +148,13 @@ SKIPS = {
 STEP = "            optimizer.zero_grad()\n            loss.backward()\n            optimizer.step()\n"
 IN_BATCHES = "for epoch in range(9):\n    for x, y in loader:\n        loss = criterion(model(x), y)\n"
 BRANCHES = {
+    "a library's meter of the training loss": (
+        "from torchnet import meter\nlosses, before = meter.AverageValueMeter(), 1e9\nfor epoch in range(9):\n"
+        + BATCHES
+        + "        losses.add(loss.item())\n    if losses.value()[0] > before:\n"
+        "        optimizer.param_groups[0]['lr'] *= 0.5\n    before = losses.value()[0]\n",
+        "    if broadcast_value(losses.value()[0] > before):",
+    ),
     "a step where the loss is finite": (
         IN_BATCHES + "        if torch.isfinite(loss):\n" + STEP,
         "        if not any_rank(not torch.isfinite(loss)):",

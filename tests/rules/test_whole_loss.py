@@ -78,7 +78,45 @@ MEANS = {
         ),
     ),
 }
+MEANS |= {
+    "over what a mask selects": (
+        loop("keep = y > 0", "loss = nn.functional.mse_loss(model(x)[keep], y[keep])"),
+        (
+            "        loss = (nn.functional.mse_loss(model(x)[keep], y[keep])"
+            " * scale_by_count(y[keep].numel()))"
+        ),
+    ),
+    "over what is selected by a method": (
+        loop("out = model(x)", "loss = criterion(out.masked_select(y > 0), y.masked_select(y > 0))"),
+        (
+            "        loss = (criterion(out.masked_select(y > 0), y.masked_select(y > 0))"
+            " * scale_by_count(y.masked_select(y > 0).numel()))"
+        ),
+    ),
+    "the mean of what a mask selects": (
+        loop("each = (model(x) - y) ** 2", "loss = each[y > 0].mean()"),
+        "        loss = (each[y > 0].mean() * scale_by_count(each[y > 0].numel()))",
+    ),
+    "batches cut by hand": (
+        (
+            "for epoch in range(3):\n    for i in range(0, len(rows), 8):\n"
+            "        x, y = rows[i : i + 8], labels[i : i + 8]\n        mask = y != 0\n"
+            "        loss = ((model(x) - y) ** 2 * mask).sum() / mask.sum()\n"
+            "        loss.backward()\n        optimizer.step()\n"
+        ),
+        "        loss = (((model(x) - y) ** 2 * mask).sum() / mask.sum() * scale_by_count(mask.sum()))",
+    ),
+}
+WHOLE = (
+    "for epoch in range(3):\n    optimizer.zero_grad()\n    {}\n    loss.backward()\n    optimizer.step()\n"
+)
 LEFT_ALONE = {
+    "a sum of data that every rank has": WHOLE.format("loss = (model(rows) - labels).pow(2).sum()"),
+    "a sum of random data that every rank has": "rows = torch.randn(9, 4)\n"
+    + WHOLE.format("loss = (model(rows) - labels).pow(2).sum()"),
+    "a local mean of data that every rank has": WHOLE.format(
+        "loss = nn.functional.mse_loss(model(rows)[labels > 0], labels[labels > 0])"
+    ),
     "a mean": LOOP,
     "a criterion that averages": loop("loss = criterion(model(x), y)"),
     "no weights": "criterion = nn.CrossEntropyLoss(weight=None)\n" + loop("loss = criterion(model(x), y)"),
@@ -188,6 +226,12 @@ def test_says_that_classes_weigh_differently_where_they_may() -> None:
     text, [why] = migrate(rule, script)
     assert text == script
     assert "divided by a number that differs from rank to rank" in why
+
+
+def test_a_sum_over_points_that_each_rank_draws_is_that_of_all_ranks() -> None:
+    script = NET + WHOLE.format("x = torch.rand(64, 4); loss = model(x).pow(2).sum()")
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("    (loss * dist.get_world_size()).backward()", [])
 
 
 @pytest.mark.parametrize(

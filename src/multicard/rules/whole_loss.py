@@ -24,14 +24,16 @@ from collections.abc import Callable, Iterator
 
 from multicard.couplings import coupled_at
 from multicard.edits import Edit, insert_before, wrap
-from multicard.facts import Facts
+from multicard.facts import Facts, Training, key
 from multicard.interpret import Event, mean_at, mixed_at
+from multicard.libraries import CHOSEN, draws
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.reach import differs, left_out
+from multicard.rules.share_batches import drawn, shared_loop
 from multicard.source import Module
-from multicard.tree import held, nodes
-from multicard.values import Data
+from multicard.tree import held, nodes, walk
+from multicard.values import Data, data_of
 
 CODE = "MC306"
 TITLE = Text("The loss of the whole batch", "整个批次的损失")
@@ -73,7 +75,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         if event.node in done or not isinstance(data, Data) or not isinstance(event.node, ast.Call):
             continue
         done.add(event.node)
-        if "summed" in data.tags and not data.tags & grown:
+        if "summed" in data.tags and not data.tags & grown and _differs(facts, event):
             yield _summed(facts, event, data)
     for event in _trained(facts, "local_mean", mean_at, used, done):
         yield from _local_mean(facts, event)
@@ -86,9 +88,39 @@ def _trained(
 ) -> Iterator[Event]:
     """What happens to parts of losses that go backward, each place once."""
     for event in facts.events(kind, dead=False):
-        if event.node not in done and facts.trains(event) and tag(event.node) in used:
+        if event.node in done or not facts.trains(event) or tag(event.node) not in used:
+            continue
+        if _differs(facts, event):
             done.add(event.node)
             yield event
+
+
+def _differs(facts: Facts, event: Event) -> bool:
+    """Whether each rank has data of its own in the training round an event; of the same data a sum is whole."""
+    around = {key(loop) for loop in event.loops}
+    trainings = [training for training in facts.trainings if key(training.loop) in around]
+    return not trainings or any(
+        training.loaders
+        or shared_loop(facts, training) is not None
+        or drawn(facts, training)
+        or _noise_goes_in(facts, training)
+        for training in trainings
+    )
+
+
+def _noise_goes_in(facts: Facts, training: Training) -> bool:
+    """Whether a model is called in a training loop with what is drawn at random there."""
+    here = [
+        event
+        for event in facts.events("call", "forward", dead=False)
+        if any(key(loop) == key(training.loop) for loop in event.loops) and not event.inside
+    ]
+    return any(event.kind == "call" and draws(event.name) for event in here) and any(
+        "random" in data_of(values).tags
+        for event in here
+        if event.kind == "forward"
+        for values in event.args.values()
+    )
 
 
 def _summed(facts: Facts, event: Event, data: Data) -> Finding:
@@ -191,13 +223,64 @@ def _local_mean(facts: Facts, event: Event) -> Iterator[Finding]:
         yield Finding(
             CODE, facts.site(module, node), why, wrap(module, node, "(", f" * «scale_by_count»({count}))")
         )
-    elif isinstance(node, ast.Call) and len(node.args) > 1 and event.name:
-        count = event.name.replace("{target}", module.text(node.args[1]))
+    elif isinstance(node, ast.Call) and (count := _counted(module, node, event)):
         yield Finding(
             CODE, facts.site(module, node), why, wrap(module, node, "(", f" * «scale_by_count»({count}))")
         )
     else:
         yield _by_hand(facts, event)
+
+
+def _counted(module: Module, node: ast.Call, event: Event) -> str:
+    """What a loss or a mean divides by; nothing where it cannot be written a second time."""
+    target = node.args[1] if len(node.args) > 1 else None
+    if not node.args and isinstance(node.func, ast.Attribute):
+        target = node.func.value
+    if target is None or (event.name == CHOSEN and not _plain(target)):
+        return ""
+    return event.name.replace("{target}", module.text(target))
+
+
+_RESHAPED = frozenset(
+    {
+        "argmax",
+        "clone",
+        "contiguous",
+        "cuda",
+        "detach",
+        "flatten",
+        "float",
+        "int",
+        "long",
+        "masked_select",
+        "permute",
+        "reshape",
+        "squeeze",
+        "t",
+        "to",
+        "transpose",
+        "type",
+        "unsqueeze",
+        "view",
+    }
+)
+
+
+def _plain(node: ast.expr) -> bool:
+    """Whether an expression may stand a second time: names, parts of them, and the same in another shape."""
+    match node:
+        case ast.Name() | ast.Constant():
+            return True
+        case ast.Attribute(value=owner):
+            return _plain(owner)
+        case ast.Subscript(value=owner, slice=part):
+            return _plain(owner) and not any(isinstance(item, ast.Call) for item in walk(part))
+        case ast.Call(func=ast.Attribute(value=owner, attr=attr), keywords=[]) if attr in _RESHAPED:
+            return _plain(owner) and not any(
+                isinstance(item, ast.Call) for argument in node.args for item in walk(argument)
+            )
+        case _:
+            return False
 
 
 def _divisor(module: Module, node: ast.expr) -> str:

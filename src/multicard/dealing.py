@@ -529,10 +529,10 @@ def _sites(facts: Facts, wanted: set[Obj]) -> Iterator[Site]:
             tuple(loader for loader in rest if _can_be_dealt(facts, loader)) if set(rest) & wanted else ()
         )
         if train and rest:
-            condition = _condition(facts, module, call, train, rest)
-            yield Site(
-                module, call, train, evaluate if condition else (), condition, () if condition else rest
-            )
+            condition = _condition(facts, module, call, train, rest) if evaluate else ""
+            shared = evaluate if condition else ()
+            spilled = tuple(loader for loader in rest if loader not in shared)
+            yield Site(module, call, train, shared, condition, spilled)
         elif train or evaluate:
             yield Site(module, call, train, evaluate)
 

@@ -1531,7 +1531,7 @@ class Interpreter:
                 case "summed":
                     tags = (tags - {"averaged"}) | {"summed"}
                 case mean:
-                    tags |= {mean, "averaged"}
+                    tags = (tags - {"summed"}) | {mean, "averaged"}
         result = Data(reached, given.loaders, tags)
         parts = [data_of(item) for item in args]
         if not method and node is not None and couplings.pairs(parts, product=False):

@@ -1,7 +1,7 @@
 """Which evaluation loaders are dealt out, and which loops still see every batch."""
 
 import pytest
-from harness import LOOP, TRAINING, added, facts_of, migrate, migrate_modules
+from harness import LOOP, NET, TRAINING, added, facts_of, migrate, migrate_modules
 
 from multicard.rules import shard_evaluation_data as rule
 
@@ -167,3 +167,22 @@ def test_a_caller_that_divides_measures_it_whole_too(caller: str, after: str) ->
     text, reasons = migrate(rule, script)
     assert added(script, text).splitlines() == ["        for x, y in whole_loader(batches):", after]
     assert reasons == []
+
+
+def test_what_is_not_dealt_walks_through_all_though_its_line_makes_the_training_loader_too() -> None:
+    made = """
+def build(split):
+    data = Data(split)
+    return data, DataLoader(data, 8, shuffle=split != "test", drop_last=True)
+
+
+train_set, loader = build("train")
+val_set, val_loader = build("val")
+"""
+    script = (
+        NET.replace("loader = DataLoader(data, 8, shuffle=True)\nval_loader = DataLoader(val_set, 8)\n", made)
+        + LOOP
+        + "    for x, y in val_loader:\n        history.best = model(x).max()\n"
+    )
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("    for x, y in whole_loader(val_loader):", [])

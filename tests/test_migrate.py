@@ -312,3 +312,11 @@ def test_the_same_script_gives_the_same_text_whatever_the_hash_seed() -> None:
     }
     assert len(outputs) == 1
     assert outputs.pop().count("\n") == len(names) + 1
+
+
+def test_what_python_warns_of_is_not_said_while_migrating(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN + "assert model is not 3\n")
+    outcome = run(script, "-o", tmp_path / "multi")
+    assert outcome.exit_code in {0, 1}
+    assert "SyntaxWarning" not in outcome.output

@@ -14,7 +14,7 @@ from multicard.edits import Edit, Side, apply, collide, insert_after, insert_bef
 from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.plan import Finding, Kind, Plan
-from multicard.source import Module, Site
+from multicard.source import Module, Site, compile_quietly
 from multicard.start import start
 
 MARK = re.compile("«([^»]+)»")
@@ -233,7 +233,7 @@ def _broken(finding: Finding) -> Finding:
 
 def _parses(data: bytes) -> bool:
     try:
-        compile(data.decode(), "migrated", "exec", dont_inherit=True)
+        compile_quietly(data.decode(), "migrated")
     except (SyntaxError, ValueError, RecursionError):
         return False
     return True

@@ -241,3 +241,10 @@ def reason(error: OSError) -> Text:
             return Text(said, "是文件夹，不是文件")
         case _:
             return Text(said, said)
+
+
+def compile_quietly(text: str, name: str) -> None:
+    """Raise `SyntaxError` where Python would; what it only warns of, the author hears from Python."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compile(text, name, "exec", dont_inherit=True)

@@ -17,7 +17,7 @@ from typing import Literal
 from multicard.errors import MulticardError
 from multicard.messages import Text
 from multicard.plan import Plan
-from multicard.source import Module, reason
+from multicard.source import Module, compile_quietly, reason
 
 RUNTIME = Path(__file__).with_name("runtime.py")
 VENDORED = "ddp_runtime.py"
@@ -90,7 +90,7 @@ def _file(plan: Plan, module: Module, path: Path) -> File:
     data = plan.texts[module]
     if data != module.data:
         try:
-            compile(data.decode(), str(path), "exec", dont_inherit=True)
+            compile_quietly(data.decode(), str(path))
         except SyntaxError as error:
             why = f"{module.path}:{error.lineno}: {error.msg}"
             raise WriteError(

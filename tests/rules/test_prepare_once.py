@@ -5,6 +5,10 @@ from multicard.rules import prepare_once as rule
 
 IMPORTS = "import os\nimport zipfile\nimport numpy as np\nfrom torchvision.datasets import MNIST\n"
 MIGRATED = {
+    "a download in a lambda": (
+        "sets = {'a': lambda: MNIST('d', download=True)}\nmake = sets['a']\na = make()",
+        "with main_process_first():\n    a = make()",
+    ),
     "a download": (
         "a = MNIST('d', download=True)",
         "with main_process_first():\n    a = MNIST('d', download=True)",

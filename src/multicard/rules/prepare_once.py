@@ -179,9 +179,10 @@ def first_statements(facts: Facts) -> frozenset[ast.stmt]:
         for module in facts.modules:
             for call in calls_in(facts, module):
                 if _downloads_carefully(facts, call) and _on_every_rank(facts, module, call):
-                    statement = facts.statement(module, call)
-                    if not any(_together(facts, event) for event in below(facts, statement)):
-                        places[statement] = module
+                    for home, node in _runs(facts, module, call):
+                        statement = facts.statement(home, node)
+                        if not any(_together(facts, event) for event in below(facts, statement)):
+                            places[statement] = home
         for effect in all_effects(facts):
             if _makes_a_file(facts, effect):
                 for event in facts.by_node.get(effect.call, ()):
@@ -196,6 +197,19 @@ def first_statements(facts: Facts) -> frozenset[ast.stmt]:
         facts.memo["first statements"] = found = frozenset(outer)
     assert isinstance(found, frozenset)
     return found
+
+
+def _runs(facts: Facts, module: Module, call: ast.Call) -> Iterator[tuple[Module, ast.AST]]:
+    """Where a call runs: where it stands, and inside of a lambda where that is called."""
+    if not isinstance(facts.function(module, call), ast.Lambda):
+        yield module, call
+        return
+    home = homes(facts)
+    for event in facts.by_node.get(call, ()):
+        for outer in reversed(event.calls):
+            if outer in home and not isinstance(facts.function(home[outer], outer), ast.Lambda):
+                yield home[outer], outer
+                break
 
 
 def _goes_through(facts: Facts, places: dict[ast.stmt, Module], event: Event) -> bool:

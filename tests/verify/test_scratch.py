@@ -1,8 +1,13 @@
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from multicard.verify import scratch
+from multicard.verify.plan import Plan
+from multicard.verify.probe import outputs
+from multicard.verify.probe import record as recording
 
 
 @pytest.fixture
@@ -71,3 +76,44 @@ def test_only_the_way_to_the_script_is_laid_out(project: Path) -> None:
     assert not (tree / "jobs").is_symlink()
     assert not (tree / "jobs" / "a" / "run.py").is_symlink()
     assert (tree / "models").is_symlink()
+
+
+@pytest.fixture
+def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[outputs.Watch]:
+    home, copy = tmp_path / "home", tmp_path / "shop" / "copy"
+    (home / "output").mkdir(parents=True)
+    (home / "output" / "best.pt").write_text("the user's")
+    scratch.lay_out(home, copy)
+    folder = str(tmp_path / "shop")
+    monkeypatch.chdir(copy)
+    links = ((str(home), str(copy)),)
+    plan = Plan("migrated", 0, 2, folder, f"{folder}/meeting", str(copy), links, "", (), 0, 5, False, 60.0)
+    begun = recording.begin(plan)
+    yield outputs.Watch(plan)
+    begun.close()
+
+
+def test_a_path_that_leads_out_of_the_copy_is_led_back(watch: outputs.Watch) -> None:
+    real = outputs._real(watch.links)(os.path.realpath)
+    assert real("output/best.pt") == f"{watch.scratch}/output/best.pt"
+    assert real("/usr") == os.path.realpath("/usr")
+    assert real(watch.scratch) == watch.scratch
+
+
+@pytest.mark.parametrize("event", ["open", "os.remove", "os.rename", "os.mkdir", "shutil.rmtree"])
+def test_a_file_of_the_users_is_not_changed_by_any_path(event: str, watch: outputs.Watch) -> None:
+    path = str(Path("../../home/output/best.pt").absolute())
+    arguments = {"open": (path, "w", 0), "os.rename": (path, "other", -1, -1)}.get(event, (path, None))
+    with pytest.raises(outputs.KeptError):
+        watch(event, arguments)
+
+
+def test_caches_in_hidden_folders_may_change(watch: outputs.Watch) -> None:
+    watch("open", (str(Path("../../home/.cache/torch/lock").absolute()), "w", 0))
+
+
+def test_a_folder_that_is_gone_into_is_the_copys_own(watch: outputs.Watch) -> None:
+    assert Path("output").is_symlink()
+    watch("os.chdir", ("output",))
+    assert not Path("output").is_symlink()
+    assert Path("output/best.pt").is_symlink()

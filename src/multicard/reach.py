@@ -194,11 +194,14 @@ def differs(facts: Facts, test: ast.expr) -> bool:
 
 
 def left_out(facts: Facts, module: Module, branch: ast.If) -> Iterator[ast.stmt]:
-    """The statements of a function that are not reached where a branch returns."""
-    if not any(isinstance(part, ast.Return) for statement in branch.body for part in walk(statement)):
+    """The statements of a function or of a loop's turn that are not reached where a branch leaves it."""
+    leaves = [part for statement in branch.body for part in walk(statement)]
+    returns = any(isinstance(part, ast.Return) for part in leaves)
+    if not returns and not any(isinstance(part, ast.Continue | ast.Break) for part in branch.body):
         return
+    ends = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef) + (() if returns else (ast.For, ast.While))
     here: ast.stmt = branch
-    while not isinstance(here, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    while not isinstance(here, ends):
         block = facts.block(module, here)
         yield from block[block.index(here) + 1 :]
         parent = facts.parents(module)[here]

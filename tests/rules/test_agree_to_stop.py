@@ -190,6 +190,18 @@ BRANCHES = {
         + "    check(loss)\n",
         "    if broadcast_value(loss.item() > 9):",
     ),
+    "validation unless an epoch ends before": (
+        VALIDATE + LOOP + "    if loss.item() > 9:\n        continue\n    print(validate())\n",
+        "    if broadcast_value(loss.item() > 9):",
+    ),
+    "a step that returns before its backward pass": (
+        (
+            "def step(x, y):\n    loss = criterion(model(x), y)\n    if torch.isnan(loss):\n        return\n"
+            "    loss.backward()\n    optimizer.step()\n\n\n"
+            "for epoch in range(9):\n    for x, y in loader:\n        step(x, y)\n"
+        ),
+        "    if any_rank(torch.isnan(loss)):",
+    ),
     "a smaller learning rate": (
         LOOP
         + "    if loss.item() > 1:\n        for group in optimizer.param_groups:\n            group['lr'] *= 0.5\n",

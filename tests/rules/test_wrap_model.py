@@ -223,6 +223,30 @@ def test_options(part: str, after: str) -> None:
     assert (added(script, text), reasons) == (after, [])
 
 
+BY_HAND = (
+    "        grads = torch.autograd.grad(loss, model.parameters())\n"
+    "        for p, g in zip(model.parameters(), grads):\n            p.grad = g\n"
+)
+
+
+def test_says_that_gradients_set_by_hand_are_each_ranks_own() -> None:
+    script = (
+        HEAD
+        + MAKE
+        + OPTIMIZER
+        + LOOP.replace("        optimizer.step()", BY_HAND + "        optimizer.step()")
+    )
+    _, [why] = migrate(rule, script)
+    assert "set here by hand" in why
+
+
+@pytest.mark.parametrize("value", ["None", "p.grad * 0.5", "p.grad.clamp(-1, 1)"])
+def test_gradients_that_were_averaged_may_be_changed(value: str) -> None:
+    change = f"        for p in model.parameters():\n            p.grad = {value}\n"
+    _, reasons = migrate(rule, HEAD + MAKE + OPTIMIZER + LOOP + change)
+    assert reasons == []
+
+
 QUEUE = HEAD.replace(
     "        self.classifier =",
     "        self.register_buffer('queue', torch.zeros(64, 8))\n        self.classifier =",

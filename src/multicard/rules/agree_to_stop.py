@@ -122,14 +122,13 @@ def _branches(facts: Facts, done: set[ast.AST]) -> Iterator[Finding]:
                 continue
             if any(facts.understood(loop) for loop in facts.ancestors(module, node)):
                 continue
+            beyond = list(left_out(facts, module, node))
             trained, other = _trains(facts, node.body), _trains(facts, node.orelse)
             if trained and not other and _skips_batches(facts, node):
                 edits, why = _unless_any(module, node.test), _SKIP
-            elif (
-                trained
-                or other
-                or counts_together(facts, *node.body, *node.orelse, *left_out(facts, module, node))
-            ):
+            elif not trained and not other and _trains(facts, beyond):
+                edits, why = call_with(module, node.test, "«any_rank»"), _SKIP
+            elif trained or other or counts_together(facts, *node.body, *node.orelse, *beyond):
                 edits, why = call_with(module, node.test, "«broadcast_value»"), _BRANCH
             else:
                 continue

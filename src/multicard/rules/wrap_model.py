@@ -67,6 +67,27 @@ def find(facts: Facts) -> Iterator[Finding]:
     done: set[tuple[ast.AST, str]] = set()
     for model, reason, home in facts.unwrapped:
         yield from _averaged(facts, model, reason, home, done)
+    yield from _set_by_hand(facts)
+
+
+def _set_by_hand(facts: Facts) -> Iterator[Finding]:
+    """Gradients that no backward pass brings: nothing averages them."""
+    done: set[ast.AST] = set()
+    for event in facts.events("set_grad", dead=False):
+        models = event.subject.models if isinstance(event.subject, Data) else frozenset()
+        if event.node in done or not any(facts.trainable(model) for model in models):
+            continue
+        done.add(event.node)
+        yield Finding(
+            CODE,
+            facts.site(event.module, event.node),
+            Text("gradients are set here by hand, each rank's own", "这里手动设置梯度,各进程各不相同"),
+            advice=Text(
+                "call average_gradients(model) from ddp_runtime before the optimizer's step",
+                "请在优化器更新之前调用 ddp_runtime 的 average_gradients(model)",
+            ),
+            kind=Kind.LEFT,
+        )
 
 
 def _wrapped(facts: Facts, wrap: Wrap, models: list[Obj]) -> Finding:

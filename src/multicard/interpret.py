@@ -697,6 +697,8 @@ class Interpreter:
                 key = self.eval(index)
                 for value in self.eval(base):
                     self.store_item(value, key, values, strong=strong)
+                if isinstance(base, ast.Name):
+                    self._filled(base.id, data_of(key))
                 self._bound(target, values)
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 for element, part in zip(elements, self.unpack(values, elements), strict=True):
@@ -782,6 +784,14 @@ class Interpreter:
         value.rest = join(value.rest, values)
         if value.kind == "model":
             self._adopt(value, values)
+
+    def _filled(self, name: str, where: Data) -> None:
+        """A new tensor gets values where a batch says: it becomes a mask of that batch."""
+        old = self.frame.names.get(name, NOTHING)
+        if where.loaders and "size" not in where.tags and not any(isinstance(v, Obj) for v in old):
+            data = data_of(old)
+            if old and not data.models and not (data.loaders and "size" not in data.tags):
+                self.frame.names[name] = one(Data(frozenset(), where.loaders, frozenset({"local", "mask"})))
 
     def unpack(self, values: Values, elements: list[ast.expr]) -> list[Values]:
         """What each target of a tuple gets."""
@@ -1253,7 +1263,7 @@ class Interpreter:
         """A quotient: of a sum it makes a mean, over a count that each rank has to itself a local one."""
         whole = merge([left, right])
         if left.models and "summed" in left.tags:
-            if "count" in right.tags:
+            if "count" in right.tags or _comes_with_batch(right):
                 self.record("local_mean", "", node, whole)
                 whole = Data(whole.models, whole.loaders, whole.tags | {mean_at(node)})
             if right.loaders or "size" in right.tags or "count" in right.tags:
@@ -1526,6 +1536,8 @@ class Interpreter:
         reached = given.models if model.kind == "criterion" else given.models | {own}
         tags = given.tags | {"local"} if reached or given.local else given.tags
         tags = tags - {"count", "size", "params"} - couplings.LAYOUTS
+        if model.name in libraries.RECURRENT:
+            tags = tags - {"selected"}  # a packed sequence is all of it
         if model.kind == "criterion":
             match self._reduction(model, node, args):
                 case "each":
@@ -1778,6 +1790,12 @@ def mixed_at(node: ast.AST) -> str:
 def _is_sum(data: Data) -> bool:
     """Whether this is a sum over the batch and nothing else."""
     return bool(data.models) and "summed" in data.tags and "averaged" not in data.tags
+
+
+def _comes_with_batch(data: Data) -> bool:
+    """Whether a number was brought by a batch (tokens, valid pixels) and is not the batch's size."""
+    other = {"size", "summed", "averaged"}
+    return "batch" in data.tags and not data.models and not data.tags & other
 
 
 def _keeps_its_size(data: Data) -> bool:

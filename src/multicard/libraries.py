@@ -487,12 +487,14 @@ def call(
         run.escape(place, args, kwargs, name)
     parts = [data_of(values) for values in bound.values()]
     data = _combined(run, name, place, bound, parts) if parts else PLAIN
+    if parts and selects(name, parts[0], parts[1:]):
+        data = Data(data.models, data.loaders, data.tags | {"selected"})
+    elif tail == "pad_packed_sequence":
+        data = Data(data.models, data.loaders, data.tags - {"selected"})
     if name in NO_GRAD or name in {"torch.set_grad_enabled", "torch.enable_grad"}:
         return _grad_mode(run, name, place, bound)
     if name.startswith("torch.nn.functional.") and data.models:
         data = _functional_loss(run, tail, place, bound, data)
-    elif name == "torch.masked_select":
-        data = Data(data.models, data.loaders, data.tags | {"selected"})
     elif name in {"torch.sum", "torch.mean"}:
         data = _reduced(tail, data, whole=len(bound) == 1)
     if draws(name):
@@ -605,6 +607,26 @@ def _mean(run: "Interpreter", place: ast.AST, data: Data) -> Data:
         run.record("local_mean", CHOSEN, place, data)
         tags |= {f"mean at {id(place)}"}
     return Data(data.models, data.loaders, tags)
+
+
+RECURRENT = frozenset({"torch.nn.LSTM", "torch.nn.GRU", "torch.nn.RNN"})
+_SELECTIONS = frozenset(
+    {
+        "torch.masked_select",
+        "torch.index_select",
+        "torch.nn.utils.rnn.pack_padded_sequence",
+        "torch.nn.utils.rnn.pack_sequence",
+    }
+)
+
+
+def selects(name: str, owner: Data, by: list[Data]) -> bool:
+    """Whether a function picks as many elements of a batch as its data say."""
+    if name in {"masked_select", "index_select"}:
+        name = f"torch.{name}"
+    if name not in _SELECTIONS or not owner.loaders:
+        return False
+    return not name.endswith("_select") or any("mask" in data.tags for data in by)
 
 
 def _reduced(name: str, data: Data, *, whole: bool) -> Data:
@@ -1152,6 +1174,8 @@ def _builtin(
             return one(data) if args else one(Const(None, config=True))
         case "max" | "min":
             return one(data)
+        case "sum" if "size" in data.tags and data.loaders:
+            return one(Data(data.models, data.loaders, (data.tags - {"size"}) | {"count"}))
     if tail[:1].isupper():
         return one(run.birth("exception", tail, place))
     if isinstance(place, ast.Call):
@@ -1301,10 +1325,10 @@ def _data_method(
         couplings.depends(data) and couplings.spreads(name, axes) and not run.in_a_network()
     ):
         data = run.coupled(place, parts)
-    if name == "masked_select":
-        data = Data(data.models, data.loaders, data.tags | {"selected"})
     if name in _DRAWING_METHODS:
         data = Data(data.models, data.loaders, data.tags | {"random"})
+    elif selects(name, owner, parts[1:]):
+        data = Data(data.models, data.loaders, data.tags | {"selected"})
     if name == "detach":
         data = Data(frozenset(), data.loaders, data.tags)
     elif name in {"sum", "mean"}:

@@ -107,10 +107,63 @@ MEANS |= {
         "        loss = (((model(x) - y) ** 2 * mask).sum() / mask.sum() * scale_by_count(mask.sum()))",
     ),
 }
+SELECTED = {
+    "by a mask": (
+        ("mask = y != 0", "loss = criterion(model(x)[mask], y[mask])"),
+        "        loss = (criterion(model(x)[mask], y[mask]) * scale_by_count(y[mask].numel()))",
+    ),
+    "by numbers of a mask": (
+        (
+            "keep = torch.nonzero(y > 0).view(-1)",
+            "out, y = model(x)[keep], y[keep]",
+            "loss = criterion(out, y)",
+        ),
+        "        loss = (criterion(out, y) * scale_by_count(y.numel()))",
+    ),
+    "by a function": (
+        (
+            "targets = torch.masked_select(y, y > 0)",
+            "loss = criterion(model(x).masked_select(y > 0), targets)",
+        ),
+        (
+            "        loss = (criterion(model(x).masked_select(y > 0), targets)"
+            " * scale_by_count(targets.numel()))"
+        ),
+    ),
+    "packed": (
+        (
+            "pack = nn.utils.rnn.pack_padded_sequence",
+            "targets = pack(y, y.sum(1))[0]",
+            "loss = criterion(pack(model(x), y.sum(1))[0], targets)",
+        ),
+        "        loss = (criterion(pack(model(x), y.sum(1))[0], targets) * scale_by_count(targets.numel()))",
+    ),
+    "tokens that the batch counts": (
+        ("loss = (model(x) - y['y']).abs().sum() / y['ntokens']",),
+        "        loss = ((model(x) - y['y']).abs().sum() / y['ntokens'] * scale_by_count(y['ntokens']))",
+    ),
+    "words counted by hand": (
+        ("n = sum(len(t) for t in y)", "loss = (model(x) - y).abs().sum() / n"),
+        "        loss = ((model(x) - y).abs().sum() / n * scale_by_count(n))",
+    ),
+}
+BY_HAND = {
+    "a mask that is filled": (
+        "mask = torch.zeros(8)",
+        "mask[y.nonzero()] = 1",
+        "loss = ((model(x) - y)[mask] ** 2).mean()",
+    ),
+    "a target that is computed": ("loss = criterion(model(x)[y > 0], (y / 2)[y > 0] + 1)",),
+}
 WHOLE = (
     "for epoch in range(3):\n    optimizer.zero_grad()\n    {}\n    loss.backward()\n    optimizer.step()\n"
 )
 LEFT_ALONE = {
+    "a sequence packed for a recurrent layer": "from torch.nn.utils.rnn import pack_padded_sequence as pack\n"
+    "rnn = nn.LSTM(4, 8)\n" + loop("h = rnn(pack(x, y))[1][0]", "loss = criterion(model(h), y)"),
+    "a sum over one-hot targets filled by class": loop(
+        "hot = torch.zeros(8, 2)", "hot[torch.arange(8), y] = 1", "loss = criterion(model(x), hot)"
+    ),
     "a sum of data that every rank has": WHOLE.format("loss = (model(rows) - labels).pow(2).sum()"),
     "a sum of random data that every rank has": "rows = torch.randn(9, 4)\n"
     + WHOLE.format("loss = (model(rows) - labels).pow(2).sum()"),
@@ -149,6 +202,21 @@ def test_a_mean_is_over_the_count_of_all_ranks(part: str, after: str) -> None:
     script = NET + part
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize(("lines", "after"), SELECTED.values(), ids=SELECTED)
+def test_a_mean_over_what_was_selected_is_over_that_of_all_ranks(lines: tuple[str, ...], after: str) -> None:
+    script = NET + loop(*lines)
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize("lines", BY_HAND.values(), ids=BY_HAND)
+def test_says_that_a_mean_is_over_a_selection(lines: tuple[str, ...]) -> None:
+    script = NET + loop(*lines)
+    text, [why] = migrate(rule, script)
+    assert text == script
+    assert "divided by a number that differs from rank to rank" in why
 
 
 @pytest.mark.parametrize("part", LEFT_ALONE.values(), ids=LEFT_ALONE)

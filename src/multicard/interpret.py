@@ -855,7 +855,8 @@ class Interpreter:
             case Data():
                 return one(value)
             case Obj(kind="loader"):
-                return one(Data(loaders=frozenset({value}), tags=frozenset({"local", "batch"})))
+                tags = {"local", "batch"} | ({"selected"} if _batches_vary(value) else set())
+                return one(Data(loaders=frozenset({value}), tags=frozenset(tags)))
             case Obj(kind="iter", name="enumerate"):
                 pair = self.birth("tuple", "tuple", value.call or _NOWHERE)
                 base = value.items[0] if value.items else SOME
@@ -1790,6 +1791,11 @@ def mixed_at(node: ast.AST) -> str:
 def _is_sum(data: Data) -> bool:
     """Whether this is a sum over the batch and nothing else."""
     return bool(data.models) and "summed" in data.tags and "averaged" not in data.tags
+
+
+def _batches_vary(loader: Obj) -> bool:
+    """Whether a batch sampler of the program decides how many samples a batch has."""
+    return any(isinstance(item, Obj) and item.cls for item in loader.args.get("batch_sampler", NOTHING))
 
 
 def _comes_with_batch(data: Data) -> bool:

@@ -423,3 +423,29 @@ def test_a_loss_module_that_compares() -> None:
     text, [why] = migrate(rule, script)
     assert text == script
     assert "compared with each other" in why
+
+
+BUCKETS = """
+class Buckets:
+    def __init__(self, data):
+        self.batches = [[0, 1], [2, 3, 4, 5]]
+
+    def __iter__(self):
+        return iter(self.batches)
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("sampler", "after"),
+    [
+        ("Buckets(data)", "        loss = (criterion(model(x), y) * scale_by_count(y.numel()))"),
+        ("torch.utils.data.BatchSampler(range(9), 3, False)", ""),
+    ],
+)
+def test_batches_of_different_sizes_weigh_by_their_samples(sampler: str, after: str) -> None:
+    script = BUCKETS + NET.replace("8, shuffle=True", f"batch_sampler={sampler}")
+    script += loop("loss = criterion(model(x), y)")
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])

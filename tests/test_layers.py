@@ -23,6 +23,7 @@ ORDER = (
     "interpret",
     "facts",
     "quotients",
+    "unused",
     "wraps",
     "carried",
     "dealing",

@@ -140,6 +140,8 @@ class Interpreter:
         self.stack: list[Frame] = []
         self.inside: list[Obj] = []
         self.iterating: set[Obj] = set()
+        self.graded: set[Obj] = set()
+        """Models, and parts of them, that were called with gradients on."""
         self.grad = True
         self.evaluating: dict[Obj, bool] = {}
         self.dead = False
@@ -1520,6 +1522,8 @@ class Interpreter:
         through: Obj | None = None,
     ) -> Values:
         """A model is called."""
+        if self.grad and not self.dead:
+            self.graded.add(model)
         given = merge([data_of(item) for item in (*args, *kwargs.values())] or [PLAIN])
         if node is not None and not any(item.root is model.root for item in self.inside):
             bound = {str(i): item for i, item in enumerate(args)} | kwargs

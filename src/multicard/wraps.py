@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from multicard.facts import Facts, key
 from multicard.interpret import Event, Interpreter, Loop, Wrap
-from multicard.libraries import WITHOUT_PARAMETERS
 from multicard.program import Program
 from multicard.source import Module
-from multicard.tree import held, walk
-from multicard.values import NOTHING, Class, Const, Data, Func, Obj
+from multicard.tree import held
+from multicard.unused import chosen_by_data, partly_used
+from multicard.values import NOTHING, Const, Obj
 
 SETUP = frozenset(
     {
@@ -214,7 +214,7 @@ def _unfit(facts: Facts, group: Group) -> str:
 def _searched(facts: Facts, members: set[Obj]) -> bool:
     """Whether a wrapper would have to search for unused parameters."""
     return any(_of(event, members) for event in facts.events("freeze", dead=False)) or any(
-        _partly_used(model) or _chosen_by_data(facts, model) for model in members
+        partly_used(facts, model) or chosen_by_data(facts, model) for model in members
     )
 
 
@@ -392,7 +392,7 @@ def wrapper_options(facts: Facts, models: list[Obj]) -> tuple[list[str], bool]:
     if (
         frozen_after
         or (frozen_before and thawed_after)
-        or any(_partly_used(model) or _chosen_by_data(facts, model) for model in ours)
+        or any(partly_used(facts, model) or chosen_by_data(facts, model) for model in ours)
     ):
         options.append("find_unused_parameters=True")
     if any(_called_often(facts, model) for model in ours) and any(has_statistics(model) for model in ours):
@@ -422,115 +422,6 @@ def has_statistics(model: Obj, depth: int = 0) -> bool:
             if any(item.kind == "model" and has_statistics(item, depth + 1) for item in inner):
                 return True
     return False
-
-
-def _partly_used(model: Obj) -> bool:
-    """Whether a model makes a part that none of its methods reads again."""
-    if model.cls is None:
-        return False
-    loads: set[str] = set()
-    for cls in model.cls.mro():
-        if not isinstance(cls, Class):
-            continue
-        for node in walk(cls.node):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                loads.add(node.attr)
-            elif isinstance(node, ast.Name) and node.id in {"getattr", "vars", "super"}:
-                dynamic = node.id != "super"
-                if dynamic:
-                    return False
-            elif isinstance(node, ast.Attribute) and node.attr in {
-                "children",
-                "modules",
-                "_modules",
-                "__dict__",
-            }:
-                return False
-    parts = [
-        name
-        for name, values in model.attrs.items()
-        if name.isidentifier()
-        and any(isinstance(v, Obj) and v.kind == "model" and has_parameters(v) for v in values)
-    ]
-    return any(name not in loads for name in parts)
-
-
-def _chosen_by_data(facts: Facts, model: Obj) -> bool:
-    """Whether a batch, or chance, decides in the model's own code which of its parts are used."""
-    return any(
-        _by_content(facts, node.test) and _chooses_parts(facts, cls.module, node)
-        for cls in classes_of(model)
-        for node in walk(cls.node)
-        if isinstance(node, ast.If | ast.IfExp)
-    )
-
-
-def classes_of(model: Obj) -> Iterator[Class]:
-    """The classes of a model and of its parts, as far as the script makes them itself."""
-    seen: dict[Obj, None] = {model: None}
-    waiting = [model]
-    for here in waiting:
-        inner = [
-            value for values in (*here.attrs.values(), *(here.items or ()), here.rest) for value in values
-        ]
-        for value in inner:
-            if (
-                isinstance(value, Obj)
-                and value.kind in {"model", "list", "dict", "tuple"}
-                and value not in seen
-            ):
-                seen[value] = None
-                waiting.append(value)
-    found = [item for part in seen if part.cls is not None for item in part.cls.mro()]
-    yield from dict.fromkeys(item for item in found if isinstance(item, Class))
-
-
-def _by_content(facts: Facts, test: ast.expr) -> bool:
-    """Whether a test asks for the numbers in a batch, or for chance; not for shapes, and not whether it is there."""
-    match test:
-        case ast.BoolOp(values=parts):
-            return any(_by_content(facts, part) for part in parts)
-        case ast.UnaryOp(operand=inner):
-            return _by_content(facts, inner)
-        case ast.Compare(ops=[ast.Is() | ast.IsNot()]):
-            return False
-        case ast.Compare(left=left, comparators=rights):
-            return any(_by_content(facts, part) for part in (left, *rights))
-        case ast.Call() | ast.Subscript() | ast.Name():
-            return any(
-                isinstance(value, Data) and value.local and "size" not in value.tags
-                for value in facts.values(test)
-            )
-        case _:
-            return False
-
-
-def _chooses_parts(facts: Facts, module: Module, branch: ast.If | ast.IfExp) -> bool:
-    """Whether a branch calls a part of a model, or leaves before one that is called otherwise."""
-    inside = held(branch)
-    function = facts.function(module, branch)
-    leaves = any(isinstance(node, ast.Return | ast.Continue | ast.Break) for node in inside)
-    beyond = walk(function) if leaves and function is not None else ()
-    return any(
-        isinstance(node, ast.Call) and _is_part(facts, node)
-        for node in (*inside, *beyond)
-        if node not in held(branch.test)
-    )
-
-
-def _is_part(facts: Facts, call: ast.Call) -> bool:
-    """Whether a part of a model is called that may hold parameters, or a method of the model."""
-    return any(
-        (isinstance(value, Obj) and value.kind == "model" and has_parameters(value))
-        or (isinstance(value, Func) and isinstance(value.bound, Obj) and value.bound.kind == "model")
-        for value in facts.values(call.func)
-    )
-
-
-def has_parameters(model: Obj) -> bool:
-    """Whether a module may hold parameters: an activation or a loss does not."""
-    tail = model.name.rpartition(".")[2]
-    return tail not in WITHOUT_PARAMETERS and not tail.endswith("Loss")
 
 
 def _of(event: Event, members: set[Obj]) -> bool:

@@ -42,8 +42,11 @@ def stepped(number: int = 0, at: int = 0, *, value: float = 2.0, **more: object)
     }
 
 
-def against(difference: float = 0.0, size: float = 1.0, factor: float = 1.0) -> list[list[float]]:
-    return [[difference, size, size * abs(factor), factor]]
+def against(
+    difference: float = 0.0, size: float = 1.0, factor: float = 1.0, apart: float | None = None
+) -> list[list[float]]:
+    """One parameter; `apart` is the norm of the difference, as large as the largest entry of it unless said."""
+    return [[difference, size, size * abs(factor), factor, difference if apart is None else apart, size]]
 
 
 def loader(line: int = 5, *, samples: int = 8, **more: object) -> Event:

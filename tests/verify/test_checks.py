@@ -46,6 +46,22 @@ def test_a_gradient_may_jump_at_a_kink_where_the_loss_does_not() -> None:
     assert "1 more at a kink" in found.detail.en
 
 
+@pytest.mark.parametrize(
+    ("rows", "state"),
+    [
+        (against(0.1, apart=0.01) * 60, "told"),
+        (against(0.1, apart=0.01) * 6, "failed"),
+        (against(0.1, apart=0.1) * 60, "failed"),
+        (against(0.01, apart=0.01, factor=1.01) * 60, "failed"),
+    ],
+    ids=["a little of everything", "in a network that is not deep", "much of it", "all of it longer"],
+)
+def test_a_deep_network_has_a_kink_in_every_step(rows: list[list[float]], state: str) -> None:
+    many = [[step(at=i, against=rows), stepped(at=i)] for i in range(20)]
+    same = [[step(at=i), stepped(at=i)] for i in range(20)]
+    assert steps.check_gradients(pair(trace(*many), trace(*same), trace(*same))).state == state
+
+
 def test_a_gradient_that_always_differs_is_no_kink() -> None:
     many = [[step(at=i, against=against(0.02)), stepped(at=i)] for i in range(20)]
     same = [[step(at=i), stepped(at=i)] for i in range(20)]

@@ -27,8 +27,9 @@ from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
 from multicard.tree import nodes, walk
+from multicard.unused import classes_of
 from multicard.values import NOTHING, Const, Data, Obj, Values, data_of, join
-from multicard.wraps import classes_of, grown, identity, wrapper_options
+from multicard.wraps import grown, identity, wrapper_options
 
 CODE = "MC301"
 TITLE = Text("Wrap the model in DDP", "模型用 DDP 包装")

@@ -15,6 +15,8 @@ FLOOR = 1e-2  # of the step's largest: what is smaller may be all rounding, and 
 LOSS = 2e-4
 UPDATE = 1e-3
 KINK = 0.3
+NOISE = 2e-4  # of the whole gradient, for each parameter: deep networks have a kink in every step
+MOST_NOISE = 2e-2
 BUFFER = 1e-3
 RATE = 1e-9
 
@@ -225,10 +227,25 @@ def is_kink(pair: Pair, step: Gradient) -> bool:
     return found is not None and abs(found[0] - found[1]) <= 1e-5 * max(abs(found[0]), abs(found[1]))
 
 
+def is_noise(pair: Pair, step: Gradient) -> bool:
+    """What ties come to in a deep network: a little of everything, and no part of the gradient that is too long."""
+    if not is_kink(pair, step):
+        return False
+    rows = step.event["against"]
+    square = sum(row[5] ** 2 for row in rows)
+    if square == 0:
+        return False
+    apart = (sum(row[4] ** 2 for row in rows) / square) ** 0.5
+    longer = abs(sum((row[3] - 1) * row[5] ** 2 for row in rows)) / square
+    return bool(apart <= min(NOISE * len(rows), MOST_NOISE) and longer <= max(apart / 3, GRADIENT / 4))
+
+
 def first_gradient_difference(pair: Pair) -> Gradient | None:
     """The first step that no rounding explains. Ties are rare; where they seem to be many, they are none."""
     differences = gradient_differences(pair)
     over = [step for step in differences if step.relative > GRADIENT]
+    if all(is_noise(pair, step) for step in over):
+        return None
     rare = max(2, len(differences) // 8)
     excused = (
         len(over) <= rare and len(differences) > 2 * len(over) and all(is_kink(pair, step) for step in over)

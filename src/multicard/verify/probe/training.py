@@ -203,7 +203,10 @@ def _together(tensors: list[Tensor]) -> int:
 def against(
     mine: list[Tensor | None], theirs: list[Tensor | None], parameters: list[Tensor]
 ) -> list[list[float]] | str:
-    """Of each: the largest difference, the largest of mine, of theirs, and theirs as a multiple of mine."""
+    """Of each: the largest difference, the largest of mine, of theirs, theirs as a multiple of mine, and two norms.
+
+    The norms are of the difference and of mine.
+    """
     if len(mine) != len(theirs):
         return f"{len(mine)} parameters here, {len(theirs)} there"
     rows = []
@@ -214,7 +217,7 @@ def against(
             return f"{list(a.shape)} here, {list(b.shape)} there"
         a, b = a.double().reshape(-1), b.double().reshape(-1)
         if a.numel() == 0:
-            rows.append([0.0, 0.0, 0.0, 1.0])
+            rows.append([0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
             continue
         both_odd = ~a.isfinite() & ~b.isfinite()
         a, b = a.masked_fill(both_odd, 0.0), b.masked_fill(both_odd, 0.0)
@@ -225,6 +228,8 @@ def against(
                 _number(a.abs().max()),
                 _number(b.abs().max()),
                 _number(float(a @ b) / square if square > 0 else 1.0),
+                _number((a - b).norm()),
+                _number(square**0.5),
             ]
         )
     return rows

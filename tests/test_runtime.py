@@ -374,6 +374,7 @@ def test_the_rest_does_nothing() -> None:
     assert rt.per_card(7) == 7
     assert rt.scale_by_count(torch.tensor(3)) == 1.0
     assert rt.scale_by_ranks() == 1
+    assert rt.sum_over_ranks(state["weight"]) is state["weight"]
     assert rt.unwrap(model) is model
     with rt.main_process_first(), rt.accumulate(model, last=False):
         pass

@@ -128,6 +128,8 @@ class Interpreter:
         self.tracing = tracing
         """Give identity to what unknown calls return, to learn where it was made."""
         self.guessed: set[Obj] = set()
+        self.sums: dict[str, tuple[Module, ast.Call, bool]] = {}
+        """Where sums over the batch are made, by their tags, and whether they may be sums of each sample."""
         self.wraps: dict[ast.stmt, list[Wrap]] = {}
         for wrap in wraps:
             self.wraps.setdefault(wrap.statement, []).append(wrap)
@@ -1265,6 +1267,11 @@ class Interpreter:
     def _divided(self, node: ast.BinOp | ast.AugAssign, left: Data, right: Data) -> Data:
         """A quotient: of a sum it makes a mean, over a count that each rank has to itself a local one."""
         whole = merge([left, right])
+        over, under = sums_in(left), sums_in(right)
+        if left.models and right.models and over and under:
+            self.record("ratio", "", node, whole)
+            kept = whole.tags - over - under - {"summed", "count"}
+            return Data(whole.models, whole.loaders, kept | {"averaged", ratio_at(node)})
         if left.models and "summed" in left.tags:
             if "count" in right.tags or _comes_with_batch(right):
                 self.record("local_mean", "", node, whole)
@@ -1780,6 +1787,16 @@ def is_part(values: Values) -> bool:
         and (value.kind == "model" or value.name.endswith("nn.Parameter"))
         for value in values
     )
+
+
+def ratio_at(node: ast.AST) -> str:
+    """The tag of a ratio of sums over the batch: where it is made."""
+    return f"ratio at {id(node)}"
+
+
+def sums_in(data: Data) -> frozenset[str]:
+    """The tags of the sums over the batch that a value is made of."""
+    return frozenset(tag for tag in data.tags if tag.startswith("sum at "))
 
 
 def mean_at(node: ast.AST) -> str:

@@ -496,7 +496,8 @@ def call(
     if name.startswith("torch.nn.functional.") and data.models:
         data = _functional_loss(run, tail, place, bound, data)
     elif name in {"torch.sum", "torch.mean"}:
-        data = _reduced(tail, data, whole=len(bound) == 1)
+        axes = [values for key, values in bound.items() if key in {"1", "dim", "axis"}]
+        data = _added_up(run, place, _reduced(tail, data, whole=len(bound) == 1), tail, axes)
     if draws(name):
         data = Data(data.models, data.loaders, data.tags | {"random"})
     elif name in _CLOCKS:
@@ -638,6 +639,29 @@ def _reduced(name: str, data: Data, *, whole: bool) -> Data:
         summed = whole and not penalty
         return Data(data.models, data.loaders, data.tags | {"summed"}) if summed else data
     return Data(data.models, data.loaders, data.tags | {"count"})
+
+
+def _added_up(run: "Interpreter", place: ast.AST, data: Data, name: str, axes: list[Values]) -> Data:
+    """What a sum over the batch gives, marked with where it is made: a ratio of such sums is no mean over samples."""
+    if name != "sum" or not isinstance(place, ast.Call) or "params" in data.tags:
+        return data
+    known = [_numbers(values) for values in axes]
+    if any(numbers and 0 not in numbers for numbers in known):
+        return data
+    tag = f"sum at {id(place)}"
+    run.sums[tag] = run.frame.module, place, not all(known)
+    return Data(data.models, data.loaders, data.tags | {tag})
+
+
+def _numbers(axis: Values) -> list[object]:
+    """The axes that an argument names; none where they are only known when it runs."""
+    if len(axis) != 1:
+        return []
+    (value,) = axis
+    if isinstance(value, Obj) and value.items is not None and not value.rest:
+        inner = [_numbers(item) for item in value.items]
+        return [number for numbers in inner for number in numbers] if all(inner) else []
+    return [value.value] if isinstance(value, Const) and value.value is not None else []
 
 
 _SPEAKING = ("logging", "wandb", "time", "datetime", "tqdm", "argparse", "matplotlib", "mlflow", "rich")
@@ -1336,6 +1360,7 @@ def _data_method(
         data = (
             _mean(run, place, data) if name == "mean" and not axes else _reduced(name, data, whole=not axes)
         )
+        data = _added_up(run, place, data, name, axes)
     elif name in {"size", "numel", "dim", "nelement"}:
         data = Data(frozenset(), data.loaders, frozenset({"size"}) | (data.tags & {"local"}))
     elif name in {"item", "tolist", "numpy"}:

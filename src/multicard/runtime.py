@@ -99,6 +99,7 @@ __all__ = [
     "set_epoch",
     "setup_ddp",
     "share_of",
+    "sum_over_ranks",
     "sync_buffers",
     "unwrap",
     "vary_seed",
@@ -1052,6 +1053,41 @@ def _one_number(value: Any) -> torch.Tensor:
     if isinstance(value, torch.Tensor):
         return value.detach().sum().to(_wide(torch.float32, value.device)).clone()
     return torch.tensor(float(value), dtype=torch.float64)
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        del ctx
+        total = tensor.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        del ctx
+        gradient = gradient.clone()
+        dist.all_reduce(gradient)
+        return gradient
+
+
+def sum_over_ranks(tensor: torch.Tensor, *, whole: bool = False) -> torch.Tensor:
+    """The sum of a tensor over all ranks, through which gradients flow back to every rank.
+
+        dice = 2 * sum_over_ranks((p * t).sum()) / (sum_over_ranks(p.sum()) + sum_over_ranks(t.sum()))
+
+    For losses that are a ratio of sums over the batch: each rank computes the loss of the whole batch, and
+    DistributedDataParallel's average is then the gradient that one card with the whole batch would have.
+    `whole`: only of one number; several may be sums of one sample each, and stay. With N processes (collective):
+    one all-reduce, and one in backward. With one process, and while no gradients are recorded: the tensor itself.
+    """
+    if _alone() or not torch.is_grad_enabled() or (whole and tensor.dim()):
+        return tensor
+    if not tensor.requires_grad:
+        tensor = tensor.clone()
+        dist.all_reduce(tensor)
+        return tensor
+    return _Sum.apply(tensor)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _Gather(torch.autograd.Function):

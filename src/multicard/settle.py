@@ -48,6 +48,7 @@ RUNTIME = frozenset(
         "save_checkpoint",
         "scale_by_count",
         "scale_by_ranks",
+        "sum_over_ranks",
         "set_epoch",
         "setup_ddp",
         "shard_batch",

@@ -995,6 +995,28 @@ def case_of_a_sum_and_a_penalty_only_the_sum_grows() -> None:
         assert rt.scale_by_ranks() == 1
 
 
+def case_a_ratio_of_sums_gives_the_gradient_of_one_card() -> None:
+    x = torch.arange(WORLD * 12.0).reshape(WORLD * 2, 6) / 10
+    t = (torch.arange(WORLD * 2) % 3 == 0).long()
+    gradients = []
+    for share in (slice(2 * RANK, 2 * RANK + 2), slice(None)):
+        torch.manual_seed(3)
+        inner = nn.Linear(6, 1)
+        model = DDP(inner) if share != slice(None) else inner
+        p, own = torch.sigmoid(model(x[share]).squeeze(-1)), t[share]
+        sums = [(p * own).sum(), p.sum(), own.sum()]
+        if share != slice(None):
+            sums = [rt.sum_over_ranks(item) for item in sums]
+            assert rt.sum_over_ranks(p, whole=True) is p
+        loss: Any = 1 - (2 * sums[0] + 1) / (sums[1] + sums[2] + 1)
+        loss.backward()
+        gradients.append(gradients_of(inner))
+    for own_gradient, reference in zip(*gradients, strict=True):
+        assert torch.allclose(own_gradient, reference, atol=1e-6)
+    with torch.no_grad():
+        assert rt.sum_over_ranks(p) is p
+
+
 def case_a_loss_over_pairs_gives_the_gradient_of_one_card() -> None:
     torch.manual_seed(1)
     x = torch.randn(WORLD, 4, 6)

@@ -296,6 +296,69 @@ def test_says_that_classes_weigh_differently_where_they_may() -> None:
     assert "divided by a number that differs from rank to rank" in why
 
 
+RATIOS = {
+    "dice": (
+        "p = model(x)\n        loss = 1 - 2 * (p * y).sum() / (p.sum() + y.sum())",
+        (
+            "        loss = 1 - 2 * sum_over_ranks((p * y).sum())"
+            " / (sum_over_ranks(p.sum()) + sum_over_ranks(y.sum()))"
+        ),
+    ),
+    "over the batch and the pixels": (
+        "p = model(x)\n        loss = (torch.sum(p * y, dim=(0, 2)) / p.sum((0, 2))).mean()",
+        "        loss = (sum_over_ranks(torch.sum(p * y, dim=(0, 2))) / sum_over_ranks(p.sum((0, 2)))).mean()",
+    ),
+    "over axes that are only known when it runs": (
+        "p = model(x)\n        loss = ((p * y).sum(axes) / p.sum(axes)).mean()",
+        (
+            "        loss = (sum_over_ranks((p * y).sum(axes), whole=True)"
+            " / sum_over_ranks(p.sum(axes), whole=True)).mean()"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "after"), RATIOS.values(), ids=RATIOS)
+def test_a_ratio_of_sums_is_that_of_the_whole_batch(lines: str, after: str) -> None:
+    script = NET + loop(lines)
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+def test_a_loss_module_that_divides_sums() -> None:
+    loss = (
+        "class Dice(nn.Module):\n    def forward(self, p, t):\n        both = (p * t).sum()\n"
+        "        return 1 - both / (p.sum() + t.sum())\n\n\ndice = Dice()\n"
+    )
+    script = NET + loss + loop("loss = dice(model(x), y)")
+    text, reasons = migrate(rule, script)
+    assert reasons == []
+    assert "        both = sum_over_ranks((p * t).sum())\n" in text
+    assert "        return 1 - both / (sum_over_ranks(p.sum()) + sum_over_ranks(t.sum()))\n" in text
+
+
+NO_RATIOS = {
+    "of each sample": "p = model(x)\n        loss = ((p * y).sum(1) / p.sum(1)).mean()",
+    "of the last axis": "p = model(x)\n        loss = ((p * y).sum(dim=-1) / p.sum(dim=-1)).mean()",
+    "without gradients": "p = model(x)\n        print((p * y).sum() / p.sum())\n        loss = criterion(p, y)",
+}
+
+
+@pytest.mark.parametrize("lines", NO_RATIOS.values(), ids=NO_RATIOS)
+def test_other_ratios_are_left_alone(lines: str) -> None:
+    script = NET + loop(lines)
+    assert migrate(rule, script) == (script, [])
+
+
+def test_a_ratio_inside_the_model_is_left_alone() -> None:
+    inner = NET.replace(
+        "return self.classifier(self.features(x))",
+        "w = self.features(x)\n        return self.classifier((w * w).sum(0) / w.sum(0) + w)",
+    )
+    script = inner + loop("loss = criterion(model(x), y)")
+    assert migrate(rule, script) == (script, [])
+
+
 def test_a_sum_over_points_that_each_rank_draws_is_that_of_all_ranks() -> None:
     script = NET + WHOLE.format("x = torch.rand(64, 4); loss = model(x).pow(2).sum()")
     text, reasons = migrate(rule, script)

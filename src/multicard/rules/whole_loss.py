@@ -3,8 +3,10 @@
 DDP averages gradients over the ranks.  For a mean over equally many samples that is the mean over all of them.  A
 sum comes out N times too small; a mean over a number that differs from rank to rank (valid tokens, masked pixels)
 comes out weighted wrongly.  Where a sum is added to what does not grow with the batch (a mean, a penalty of the
-weights), only the sum is multiplied: `loss = fit * scale_by_ranks() + penalty`.  A loss that compares the samples of
-a batch with each other (contrastive, distances of all pairs, correlations) is left to you: each rank compares its own.
+weights), only the sum is multiplied: `loss = fit * scale_by_ranks() + penalty`.  A ratio of sums over the batch
+(Dice) is made of the sums over all ranks: `2 * sum_over_ranks((p * t).sum()) / sum_over_ranks((p + t).sum())`.  A
+loss that compares the samples of a batch with each other (contrastive, distances of all pairs, correlations) is left
+to you: each rank compares its own.
 
 Before:
 
@@ -25,7 +27,7 @@ from collections.abc import Callable, Iterator
 from multicard.couplings import coupled_at
 from multicard.edits import Edit, insert_before, wrap
 from multicard.facts import Facts, Training, key
-from multicard.interpret import Event, mean_at, mixed_at
+from multicard.interpret import Event, mean_at, mixed_at, ratio_at, sums_in
 from multicard.libraries import CHOSEN, draws
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
@@ -60,6 +62,12 @@ _COUPLED = Text(
     "the samples of a batch are compared with each other here, and each rank compares those of its own batch only",
     "这里把批次内的样本互相比较,而每个进程只比较自己批次里的样本",
 )
+_RATIO = Text(
+    "a ratio of sums over the batch: the mean of the ranks' ratios is not the ratio of the whole batch, so the sums"
+    " are those over all ranks, through which gradients flow; one small all-reduce each a step",
+    "这是对批次求和之后的比值:各进程比值的平均不等于整个批次的比值,因此改为所有进程的和,梯度可以回传;"
+    "每个求和每步多一次很小的 all-reduce",
+)
 _COST = Text("; one small all-reduce a step", ";每步多一次很小的 all-reduce")
 
 
@@ -81,6 +89,35 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield from _local_mean(facts, event)
     for event in _trained(facts, "coupled", coupled_at, used, done):
         yield _coupled(facts, event)
+    sums: set[ast.AST] = set()
+    for event in _trained(facts, "ratio", ratio_at, used, done):
+        yield from _ratio(facts, event, sums)
+
+
+def _ratio(facts: Facts, event: Event, grown: set[ast.AST]) -> Iterator[Finding]:
+    """A ratio of sums over the batch, such as a Dice loss: its sums become those over all ranks."""
+    if any(model.root in facts.trained for model in event.inside) or not isinstance(event.subject, Data):
+        return
+    module, node = event.module, event.node
+    ways = [other for other in facts.by_node.get(node, ()) if other.kind == "ratio"]
+    kept = any(way.grad and not facts.trains(way) and not way.dead for way in ways)
+    if kept or _passed_by(facts, module, node):
+        advice = Text(
+            "put sum_over_ranks(...) of ddp_runtime round each sum in training",
+            "请在训练时用 ddp_runtime 的 sum_over_ranks(...) 包住每个求和",
+        )
+        yield Finding(CODE, facts.site(module, node), _RATIO, (), advice, Kind.LEFT)
+        return
+    places = [facts.run.sums[tag] for tag in sums_in(event.subject)]
+    edits: list[Edit] = []
+    for home, call, unsure in sorted(
+        places, key=lambda place: (place[0].name, place[0].span(place[1]).start)
+    ):
+        if call not in grown:
+            grown.add(call)
+            edits += wrap(home, call, "«sum_over_ranks»(", ", whole=True)" if unsure else ")")
+    if edits:
+        yield Finding(CODE, facts.site(module, node), _RATIO, tuple(edits))
 
 
 def _trained(

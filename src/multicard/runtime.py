@@ -13,7 +13,7 @@ The file stands alone: it needs torch (2.1 or newer) and may be copied beside an
     data      DistributedSampler, EvalSampler, ShardedSampler, ShardedBatchSampler, ShardedIterable,
               set_epoch, share_of, global_batches, whole_loader
     model     device_ids, all_trainable, own_buffers, forward_of, unwrap, sync_buffers, broadcast_model,
-              accumulate, average_gradients, scale_by_count, scale_by_ranks, all_gather_with_grad
+              accumulate, average_gradients, scale_by_count, scale_by_ranks, sum_over_ranks, all_gather_with_grad
     values    broadcast_value, any_rank, all_reduce_sum, all_reduce_max, all_reduce_min, gather_in_order
     files     save_checkpoint, NullWriter
 

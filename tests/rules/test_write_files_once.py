@@ -80,6 +80,14 @@ MIGRATED = {
         "    os.makedirs('a', exist_ok=True)",
     ),
     "a path's folder": ("Path('a').mkdir(parents=True)", "Path('a').mkdir(parents=True, exist_ok=True)"),
+    "a writer whose folder is asked for": (
+        "w = SummaryWriter()\np = os.path.join(w.log_dir, 'a')",
+        "w = SummaryWriter() if rank == 0 else NullWriter()\nw.log_dir = broadcast_value(w.log_dir)",
+    ),
+    "a run that is told its settings": (
+        "run = wandb.init(project='a')\nrun.config.update({'lr': 1})",
+        "run = wandb.init(project='a') if rank == 0 else NullWriter()",
+    ),
     "a writer": ("w = SummaryWriter('a')", "w = SummaryWriter('a') if rank == 0 else NullWriter()"),
     "a writer of an attribute": (
         "class L:\n    def __init__(self):\n        self.w = SummaryWriter()\nL()",
@@ -190,7 +198,10 @@ REFUSED = {
         "for x, y in DataLoader(other): os.makedirs('a', exist_ok=False)",
         "finds the folder there",
     ),
-    "a writer that is read": ("w = SummaryWriter()\np = os.path.join(w.log_dir, 'a')", "`log_dir` is read"),
+    "a writer that is read": (
+        "w = [SummaryWriter()]\np = os.path.join(w[0].log_dir, 'a')",
+        "`log_dir` is read",
+    ),
     "settings of the run": ("run = wandb.init()\nlr = wandb.config.lr", "`wandb.config` is read"),
 }
 

@@ -486,7 +486,8 @@ def _writer(facts: Facts, effect: Effect, statements: dict[ast.stmt, Effect]) ->
             statements[parent] = Effect("send", effect.name, module, call, None)
         return
     read = _read_from(facts, effect)
-    if read is not None:
+    known = _log_dir_for_all(facts, effect) if read == "log_dir" else ()
+    if read is not None and not known:
         yield _left(
             facts,
             effect,
@@ -507,7 +508,37 @@ def _writer(facts: Facts, effect: Effect, statements: dict[ast.stmt, Effect]) ->
             "one run has one writer; on the other ranks a stand-in takes every call and does nothing",
             "一次运行只需要一个记录器;其他进程用一个什么也不做的替身",
         ),
-        wrap(module, call, opened, f" if «rank 0» else «NullWriter»(){closed}"),
+        (*wrap(module, call, opened, f" if «rank 0» else «NullWriter»(){closed}"), *known),
+    )
+
+
+def _log_dir_for_all(facts: Facts, effect: Effect) -> tuple[Edit, ...]:
+    """A line that tells the stand-ins of the other ranks where the writer of rank 0 writes."""
+    module, call = effect.module, effect.call
+    statement = facts.statement(module, call)
+    match statement:
+        case ast.Assign(targets=[ast.Name() | ast.Attribute() as target], value=value) if value is call:
+            pass
+        case _:
+            return ()
+    if not effect.name.endswith("SummaryWriter") or no_meeting(facts, module, statement) is not None:
+        return ()
+    place = f"{module.text(target)}.log_dir"
+    return (insert_after(module, statement, f"{place} = «broadcast_value»({place})"),)
+
+
+def _only_called(facts: Facts, module: Module, node: ast.AST) -> bool:
+    """Whether what is read is only told something: `run.config.update(options)`, `run.config.lr = 1`."""
+    parent = facts.parents(module).get(node)
+    if not isinstance(parent, ast.Attribute):
+        return False
+    if isinstance(parent.ctx, ast.Store):
+        return True
+    above = facts.parents(module).get(parent)
+    return (
+        isinstance(above, ast.Call)
+        and above.func is parent
+        and isinstance(facts.parents(module).get(above), ast.Expr)
     )
 
 
@@ -528,6 +559,7 @@ def _read_from(facts: Facts, effect: Effect) -> str | None:
                 node.attr in _READ_FROM_WRITER
                 and facts.values(node.value) & made
                 and effect.name not in _ARCHIVES
+                and not _only_called(facts, module, node)
             ):
                 return node.attr
     return None

@@ -1548,8 +1548,8 @@ class Interpreter:
         reached = given.models if model.kind == "criterion" else given.models | {own}
         tags = given.tags | {"local"} if reached or given.local else given.tags
         tags = tags - {"count", "size", "params"} - couplings.LAYOUTS
-        if model.name in libraries.RECURRENT:
-            tags = tags - {"selected"}  # a packed sequence is all of it
+        if model.kind == "model":
+            tags = tags - {"selected"}  # what a network passes over inside is no choice among samples
         if model.kind == "criterion":
             match self._reduction(model, node, args):
                 case "each":

@@ -610,7 +610,6 @@ def _mean(run: "Interpreter", place: ast.AST, data: Data) -> Data:
     return Data(data.models, data.loaders, tags)
 
 
-RECURRENT = frozenset({"torch.nn.LSTM", "torch.nn.GRU", "torch.nn.RNN"})
 _SELECTIONS = frozenset(
     {
         "torch.masked_select",
@@ -688,6 +687,10 @@ _CLOCKS = frozenset(
 )
 _FACTORIES = frozenset(
     {
+        "gym.make",
+        "gym.vector.make",
+        "gymnasium.make",
+        "gymnasium.make_vec",
         "csv.writer",
         "csv.reader",
         "logging.getLogger",

@@ -94,6 +94,31 @@ NOTED = {
         "for s in range(99):\n    x, y = draw()\n" + step("x", 1)
     ),
 }
+EPISODES = """
+import gymnasium as gym
+env = gym.make("CartPole-v1")
+for episode in range(9):
+    state, _ = env.reset()
+    done = False
+    while not done:
+        action = model(state).argmax().item()
+        state, reward, done, _, _ = env.step(action)
+        loss = criterion(model(state), reward)
+        loss.backward()
+        optimizer.step()
+"""
+TRAINS_AFTER = """
+import gymnasium as gym
+env = gym.make("CartPole-v1")
+for episode in range(9):
+    state, _ = env.reset()
+    done = False
+    while not done:
+        state, reward, done, _, _ = env.step(model(state).argmax().item())
+    loss = criterion(model(state), reward)
+    loss.backward()
+    optimizer.step()
+"""
 NOTHING_TO_SHARE = {
     "the whole data": ("for epoch in range(99):\n    y = labels\n" + step("inputs", 1), "no batches"),
     "a state that goes on": (
@@ -139,3 +164,33 @@ def test_leaves_alone(part: str) -> None:
     script = HEAD + "criterion = nn.MSELoss()\n" + part
     assert migrate(rule, script) == (script, [])
     assert list(rule.find(facts_of(script))) == []
+
+
+def test_rank_0_plays_where_episodes_decide_how_often_the_model_is_trained() -> None:
+    script = HEAD + "criterion = nn.MSELoss()\n" + EPISODES
+    text, [why] = migrate(rule, script)
+    assert added(script, text) == (
+        "    state, _ = broadcast_value(env.reset() if rank == 0 else None)\n"
+        "        state, reward, done, _, _ = broadcast_value(env.step(action) if rank == 0 else None)"
+    )
+    assert "no batches" in why
+
+
+def test_each_rank_plays_its_own_episodes_where_each_is_trained_on_once() -> None:
+    script = HEAD + "criterion = nn.MSELoss()\n" + TRAINS_AFTER
+    text, [why] = migrate(rule, script)
+    assert text == script
+    assert "no batches" in why
+
+
+def test_an_action_drawn_by_chance_is_that_of_rank_0() -> None:
+    script = (
+        HEAD
+        + "criterion = nn.MSELoss()\n"
+        + EPISODES.replace("= model(state).argmax().item()", "= env.action_space.sample()")
+    )
+    script = script.replace(
+        "state, reward, done, _, _ = env", "model(state)\n        state, reward, done, _, _ = env"
+    )
+    text, _ = migrate(rule, script.replace("while not done:", "while model(state).max() < 9:"))
+    assert "action = broadcast_value(env.action_space.sample() if rank == 0 else None)\n" in text

@@ -23,6 +23,12 @@ MIGRATED = {
         + LOOP,
         "vary_seed()\nfor epoch in range(3):",
     ),
+    "batches that each rank draws for itself": (
+        TRAINING
+        + "import random\nfor step in range(9):\n    loss = model(torch.stack(random.sample(rows, 8))).mean()\n"
+        "    loss.backward()\n    optimizer.step()\n",
+        "vary_seed()\nfor step in range(9):",
+    ),
     "noise that mixes a batch": (TRAINING + MIXUP, "vary_seed()\nfor epoch in range(3):"),
     "a step count": (
         TRAINING + "step = 0\nwhile step < 9:\n    for x, y in loader:\n        model(x).sum().backward()\n"
@@ -47,6 +53,10 @@ for fold in range(5):
     loader = DataLoader(train_set, 8, shuffle=True)
 """ + LOOP.replace("\n", "\n    ")
 LEFT_ALONE = {
+    "episodes that decide how often the model is trained": TRAINING
+    + "import gym\nenv = gym.make('a')\nfor episode in range(3):\n    state, done = env.reset(), False\n"
+    "    while not done:\n        state, reward, done, _ = env.step(model(state).argmax().item())\n"
+    "        loss = model(state).sum()\n        loss.backward()\n        optimizer.step()\n",
     "a split for each fold": TRAINING + FOLDS,
     "an order drawn each epoch": TRAINING + "for epoch in range(3):\n    order = torch.randperm(len(data))\n"
     "    for i in range(0, 64, 8):\n        loss = model(data[order[i:i + 8]]).sum()\n"

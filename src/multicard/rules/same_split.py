@@ -20,12 +20,13 @@ from collections.abc import Iterator
 
 from multicard.edits import Edit, call_with, replace, wrap
 from multicard.effects import calls_in, names_of, placed, running_nodes
-from multicard.facts import Facts
+from multicard.facts import Facts, key
 from multicard.meeting import evaluated_by_rank_0, kept_by_rank_0, no_meeting
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.reach import guarded, per_sample, training_begins
 from multicard.rules.same_names import gives_a_name
+from multicard.rules.share_batches import drawing_loops
 from multicard.source import Module
 from multicard.tree import walk
 from multicard.values import Const, Data, Obj
@@ -230,7 +231,10 @@ def _is_set_of_words(facts: Facts, node: ast.expr) -> bool:
 
 
 def _splits(facts: Facts) -> Iterator[Finding]:
+    own = drawing_loops(facts)
     for event in facts.events("call", dead=False):
+        if own.intersection(map(key, event.loops)):
+            continue
         if event.name in _SPLITS and event.order < training_begins(facts) and not event.inside:
             yield Finding(
                 CODE,

@@ -26,14 +26,14 @@ After:
 import ast
 from collections.abc import Iterator
 
-from multicard.edits import call_with
-from multicard.facts import Facts, Training
+from multicard.edits import call_with, wrap
+from multicard.facts import Facts, FrameKey, Training, key
 from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
-from multicard.tree import held, walk
-from multicard.values import Func, Lib, Obj
+from multicard.tree import held, nodes, walk
+from multicard.values import Data, Func, Lib, Obj
 
 CODE = "MC208"
 TITLE = Text("Share out hand-made batches", "分配手写的批次")
@@ -44,8 +44,40 @@ _SHARE = Text(
 )
 
 
+_PLAYED = Text(
+    "what the model chooses decides how long training goes on here, so all ranks must see the same: rank 0 plays, and"
+    " tells the others",
+    "模型的选择决定了训练进行多久,因此所有进程必须看到相同的结果:由 rank0 与环境交互,再告知其他进程",
+)
+
+
 def find(facts: Facts) -> Iterator[Finding]:
-    """One finding for each training loop without a loader."""
+    """One finding for each training loop without a loader, and what an environment says in one."""
+    yield from _loops(facts)
+    if any(in_step(facts, training) for training in facts.trainings):
+        for module in facts.modules:
+            for call in nodes(module.tree, ast.Call):
+                if _is_played(facts, call):
+                    edits = wrap(module, call, "«broadcast_value»(", " if «rank 0» else None)")
+                    yield Finding(CODE, facts.site(module, call), _PLAYED, edits)
+
+
+def _is_played(facts: Facts, call: ast.Call) -> bool:
+    """Whether a call asks an environment of gym's for what only it knows."""
+    match call.func:
+        case ast.Attribute(value=ast.Attribute(value=owner, attr="action_space"), attr="sample"):
+            pass
+        case ast.Attribute(value=owner, attr="reset" | "step"):
+            pass
+        case _:
+            return False
+    return any(
+        isinstance(value, Obj) and value.name.startswith(("gym.", "gymnasium."))
+        for value in facts.values(owner)
+    )
+
+
+def _loops(facts: Facts) -> Iterator[Finding]:
     done: set[ast.AST] = set()
     for training in facts.trainings:
         node = training.loop.node
@@ -123,12 +155,61 @@ def _share(facts: Facts, training: Training) -> Finding:
 
 
 def drawn(facts: Facts, training: Training) -> bool:
-    """Whether the batch of a training loop is drawn at random inside it."""
-    return any(
+    """Whether the batch of a training loop is drawn at random inside it, by each rank for itself."""
+    return not in_step(facts, training) and any(
         event.name.startswith(("random.", "numpy.random."))
         or event.name in {"torch.randint", "torch.randperm"}
         for event in facts.events("call", dead=False)
         if any(loop.node is training.loop.node for loop in event.loops) and not event.inside
+    )
+
+
+def drawing_loops(facts: Facts) -> frozenset[FrameKey]:
+    """The training loops in which each rank draws batches for itself."""
+    return frozenset(
+        key(training.loop)
+        for training in facts.trainings
+        if not training.loaders and shared_loop(facts, training) is None and drawn(facts, training)
+    )
+
+
+def in_step(facts: Facts, training: Training) -> bool:
+    """Whether what a model chooses decides how long training goes on, as an environment's episodes do.
+
+    Then a rank that played by itself would come to another number of steps than the others.
+    """
+    if training.loaders:
+        return False
+    return any(
+        _is_chosen(facts, test)
+        for loop in training.backward.loops
+        if isinstance(loop.node, ast.For | ast.While)
+        for test in _ends(facts, loop.module, loop.node)
+    )
+
+
+def _ends(facts: Facts, module: Module, loop: ast.For | ast.While) -> Iterator[ast.expr]:
+    """The conditions under which a loop goes on or is left."""
+    if isinstance(loop, ast.While):
+        yield loop.test
+    for leaf in nodes(loop, ast.Break):
+        tests: list[ast.expr] = []
+        for parent in facts.ancestors(module, leaf):
+            if isinstance(parent, ast.For | ast.While):
+                if parent is loop:
+                    yield from tests
+                break
+            if isinstance(parent, ast.If):
+                tests.append(parent.test)
+
+
+def _is_chosen(facts: Facts, test: ast.expr) -> bool:
+    """Whether a condition depends on what a model gave, other than on a loss or a score."""
+    return any(
+        isinstance(value, Data) and value.local and value.models and not value.tags & {"averaged", "summed"}
+        for part in walk(test)
+        if isinstance(part, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+        for value in facts.values(part)
     )
 
 

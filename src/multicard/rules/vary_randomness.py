@@ -23,10 +23,11 @@ import ast
 from collections.abc import Iterator
 
 from multicard.edits import insert_before
-from multicard.facts import Facts
+from multicard.facts import Facts, key
 from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
+from multicard.rules.share_batches import drawing_loops, in_step
 from multicard.source import Module
 from multicard.values import data_of
 
@@ -52,7 +53,21 @@ def find(facts: Facts) -> Iterator[Finding]:
     if place is None:
         return
     module, loop, order = place
-    draw = next((event for event in facts.run.events if event.order >= order and _decides(event)), None)
+    if any(in_step(facts, training) for training in facts.trainings):
+        yield Finding(
+            CODE,
+            facts.site(module, loop),
+            Text(
+                "what the model chooses decides how long training goes on, so all ranks keep one random state"
+                " and choose alike",
+                "模型的选择决定了训练进行多久,因此各卡保持同一随机状态,作出相同的选择",
+            ),
+            kind=Kind.NOTE,
+        )
+        return
+    own = drawing_loops(facts)
+    draws = (event for event in facts.run.events if event.order >= order and _decides(event))
+    draw = next((event for event in draws if not own.intersection(map(key, event.loops))), None)
     if draw is not None:
         yield Finding(
             CODE,

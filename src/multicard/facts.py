@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from multicard.interpret import Event, Frame, Interpreter, Loop, Wrap
 from multicard.program import Program
 from multicard.source import Module, Site
-from multicard.tree import parents, walk
+from multicard.tree import nodes, parents
 from multicard.values import NOTHING, Const, Data, Obj, Values, data_of, in_source
 
 if TYPE_CHECKING:
@@ -297,20 +297,13 @@ class Facts:
         assert isinstance(memo, dict)
         found = memo.get(module)
         if found is None:
-            names: set[str] = set()
-            for node in walk(module.tree):
-                match node:
-                    case (
-                        ast.Name(id=name)
-                        | ast.FunctionDef(name=name)
-                        | ast.ClassDef(name=name)
-                        | ast.arg(arg=name)
-                    ):
-                        names.add(name)
-                    case ast.alias():
-                        names.add(node.asname or node.name.partition(".")[0])
-                    case _:
-                        pass
+            names = {name.id for name in nodes(module.tree, ast.Name)}
+            for kind in (ast.FunctionDef, ast.ClassDef):
+                names.update(node.name for node in nodes(module.tree, kind))
+            names.update(parameter.arg for parameter in nodes(module.tree, ast.arg))
+            names.update(
+                alias.asname or alias.name.partition(".")[0] for alias in nodes(module.tree, ast.alias)
+            )
             found = frozenset(names)
             memo[module] = found
         assert isinstance(found, frozenset)
@@ -335,20 +328,12 @@ class Facts:
 
 
 def _bound(tree: ast.AST) -> Iterator[str]:
-    for node in walk(tree):
-        match node:
-            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
-                yield name
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
-            case ast.arg(arg=name):
-                yield name
-            case ast.alias():
-                yield node.asname or node.name.partition(".")[0]
-            case ast.ExceptHandler(name=str(name)):
-                yield name
-            case _:
-                pass
+    yield from (name.id for name in nodes(tree, ast.Name) if not isinstance(name.ctx, ast.Load))
+    for kind in (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+        yield from (node.name for node in nodes(tree, kind))
+    yield from (parameter.arg for parameter in nodes(tree, ast.arg))
+    yield from (alias.asname or alias.name.partition(".")[0] for alias in nodes(tree, ast.alias))
+    yield from (handler.name for handler in nodes(tree, ast.ExceptHandler) if handler.name)
 
 
 def _over_words(loop: Loop) -> bool:

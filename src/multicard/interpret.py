@@ -31,6 +31,7 @@ from multicard.values import (
     Unknown,
     Value,
     Values,
+    constant,
     data_of,
     in_source,
     join,
@@ -157,8 +158,16 @@ class Interpreter:
         self.known: dict[ast.AST, Values] = {}
         self.seen: dict[ast.AST, Values] = {}
         self.wrapped: dict[Obj, Obj] = {}
-        self._statements: dict[type, Callable[..., bool]] = {}
-        self._expressions: dict[type, Callable[..., Values]] = {}
+        self._statements: dict[type[ast.stmt], Callable[..., bool]] = {
+            kind: getattr(self, f"exec_{kind.__name__}")
+            for kind in ast.stmt.__subclasses__()
+            if hasattr(self, f"exec_{kind.__name__}")
+        }
+        self._expressions: dict[type[ast.expr], Callable[..., Values]] = {
+            kind: getattr(self, f"eval_{kind.__name__}")
+            for kind in ast.expr.__subclasses__()
+            if hasattr(self, f"eval_{kind.__name__}")
+        }
 
     # --- running ---------------------------------------------------------------------------------------------
 
@@ -286,11 +295,10 @@ class Interpreter:
         """Follow statements; whether control falls out of the end."""
         for statement in body:
             self.visited.add(statement)
-            method = getattr(self, "exec_" + statement.__class__.__name__, None)
+            method = self._statements.get(statement.__class__)
             falls = True if method is None else method(statement)
-            if statement in self.wraps:
-                for wrap in self.wraps[statement]:
-                    self._wrap(wrap)
+            for wrap in self.wraps.get(statement, ()):
+                self._wrap(wrap)
             if falls is False:
                 return False
         return True
@@ -659,11 +667,12 @@ class Interpreter:
 
     def load(self, name: str) -> Values:
         """What a name may be."""
-        frame: Frame | None = self.frame
-        if frame is not None and frame.cls is not None and frame.node is frame.cls.node:
-            pass
+        found = self.frame.names.get(name)
+        if found is not None:
+            return found
+        frame = self.frame.parent
         while frame is not None:
-            if name in frame.names and (frame is self.frame or not isinstance(frame.node, ast.ClassDef)):
+            if name in frame.names and not isinstance(frame.node, ast.ClassDef):
                 return frame.names[name]
             frame = frame.parent
         top = self.frame.top
@@ -929,20 +938,20 @@ class Interpreter:
         """What an expression may be."""
         kind = node.__class__
         if kind is ast.Constant:
-            return one(Const(node.value))  # type: ignore[attr-defined]  # the class was just compared
-        if kind is ast.Name:
-            values = self.load(node.id)  # type: ignore[attr-defined]  # the class was just compared
-            self.seen[node] = join(self.seen.get(node, NOTHING), values)
-            return values
-        method = getattr(self, "eval_" + kind.__name__, None)
+            return constant(node.value)  # type: ignore[attr-defined]  # the class was just compared
+        method = self._expressions.get(kind)
         if method is None:
             for child in children(node):
                 if isinstance(child, ast.expr):
                     self.eval(child)
             return SOME
-        found: Values = method(node)
-        self.seen[node] = join(self.seen.get(node, NOTHING), found)
+        found = method(node)
+        known = self.seen.get(node)
+        self.seen[node] = found if known is None else join(known, found)
         return found
+
+    def eval_Name(self, node: ast.Name) -> Values:
+        return self.load(node.id)
 
     def eval_Attribute(self, node: ast.Attribute) -> Values:
         result: Values = NOTHING

@@ -199,7 +199,8 @@ def _written(
             finding if index not in broken else _broken(finding) for index, finding in enumerate(findings)
         ]
         resolved, texts, helpers = _resolve(facts, current, runtime, rank_is_global=rank_is_global)
-        bad = next((module for module in facts.modules if not _parses(texts[module])), None)
+        changed = (module for module in facts.modules if texts[module] != module.data)
+        bad = next((module for module in changed if not _parses(texts[module])), None)
         if bad is None:
             return resolved, texts, helpers
         culprit = _culprit(findings, broken, bad)
@@ -243,6 +244,7 @@ def _parses(data: bytes) -> bool:
 def _resolve(
     facts: Facts, findings: list[Finding], runtime: str, *, rank_is_global: bool
 ) -> tuple[list[Finding], dict[Module, bytes], frozenset[str]]:
+    touched = {edit.module for finding in findings for edit in finding.edits}
     names = {
         module: _Names(
             module,
@@ -251,6 +253,7 @@ def _resolve(
             rank_is_global=rank_is_global and module is facts.program.entry,
         )
         for module in facts.modules
+        if module in touched
     }
     resolved = [
         replace(
@@ -264,16 +267,15 @@ def _resolve(
     place = start(facts)
     imports = [
         finding
-        for module in facts.modules
-        if (finding := _import(names[module], place.before if module is place.module else None)) is not None
+        for module, own in names.items()
+        if (finding := _import(own, place.before if module is place.module else None)) is not None
     ]
     everything = [*imports, *resolved]
-    texts = {
-        module: apply(
-            module, [edit for finding in everything for edit in finding.edits if edit.module is module]
-        )
-        for module in facts.modules
-    }
+    edits: dict[Module, list[Edit]] = {module: [] for module in facts.modules}
+    for finding in everything:
+        for edit in finding.edits:
+            edits[edit.module].append(edit)
+    texts = {module: apply(module, own) for module, own in edits.items()}
     helpers = frozenset(mark for item in names.values() for mark in item.needs if mark in RUNTIME)
     return everything, texts, helpers
 

@@ -1,7 +1,8 @@
 """Walks over syntax trees that are done once.
 
 Rules ask again and again what stands in a loop or a function; `ast.walk` would build the answer each time, and that
-alone would take most of the time of a migration.
+alone would take most of the time of a migration.  Contexts and operators (`Load`, `Add`) are left out: one object
+stands for all of a kind, so it has no place, and they would be half of all nodes.
 """
 
 import ast
@@ -16,6 +17,14 @@ _PARENTS: dict[ast.AST, dict[ast.AST, ast.AST]] = {}
 _KINDS: dict[ast.AST, dict[type[ast.AST], tuple[ast.AST, ...]]] = {}
 _HELD: dict[ast.AST, frozenset[ast.AST]] = {}
 
+_HOLD_NONE = frozenset({
+    "id", "attr", "arg", "ctx", "op", "ops", "kind", "level", "module", "asname", "conversion", "simple", "is_async",
+    "type_comment", "type_ignores", "tag",
+})  # fmt: skip
+"""Fields in which no node stands that has a place."""
+_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {ast.Constant: ()}
+"""The other fields of each class of nodes."""
+
 
 def forget() -> None:
     """Forget the trees that were walked so far: their program is done with."""
@@ -29,7 +38,7 @@ def walk(node: ast.AST) -> tuple[ast.AST, ...]:
     if found is None:
         queue = [node]
         for item in queue:
-            queue.extend(children(item))
+            queue += _CHILDREN.get(item) or children(item)
         found = tuple(queue)
         _WALKED[node] = found
     return found
@@ -64,21 +73,26 @@ def parents(root: ast.AST) -> dict[ast.AST, ast.AST]:
     """What each node in a node stands in; remembered."""
     found = _PARENTS.get(root)
     if found is None:
-        found = _PARENTS[root] = {child: node for node in walk(root) for child in children(node)}
+        found = _PARENTS[root] = {child: node for node in walk(root) for child in _CHILDREN.get(node, ())}
     return found
 
 
 def children(node: ast.AST) -> tuple[ast.AST, ...]:
     """The direct children of a node; remembered."""
+    kind = node.__class__
+    names = _FIELDS.get(kind)
+    if names is None:
+        names = _FIELDS[kind] = tuple(name for name in kind._fields if name not in _HOLD_NONE)
+    if not names:
+        return ()
     found = _CHILDREN.get(node)
     if found is None:
         items: list[ast.AST] = []
-        for name in node._fields:
+        for name in names:
             value = getattr(node, name, None)
             if isinstance(value, list):
                 items += [item for item in value if isinstance(item, ast.AST)]
             elif isinstance(value, ast.AST):
                 items.append(value)
-        found = tuple(items)
-        _CHILDREN[node] = found
+        found = _CHILDREN[node] = tuple(items)
     return found

@@ -6,6 +6,7 @@ returns hold sets of values; what cannot be followed is `Unknown`, with the reas
 
 import ast
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from multicard.source import Module, Site
@@ -171,7 +172,13 @@ NONE: Values = frozenset({Const(None)})
 
 def one(value: Value) -> Values:
     """The set of one value."""
-    return frozenset({value})
+    return frozenset((value,))
+
+
+@lru_cache(maxsize=4096, typed=True)
+def constant(value: object) -> Values:
+    """What a literal may be."""
+    return one(Const(value))
 
 
 def join(first: Values, second: Values) -> Values:
@@ -215,6 +222,9 @@ def merge(data: list[Data]) -> Data:
     """One value that depends on all that these depend on."""
     if len(data) == 1:
         return data[0]
+    data = [item for item in data if item is not PLAIN]
+    if len(data) < 2:
+        return data[0] if data else PLAIN
     return Data(
         frozenset().union(*[item.models for item in data]),
         frozenset().union(*[item.loaders for item in data]),
@@ -231,6 +241,10 @@ _CROWD = 200
 
 def data_of(values: Values) -> Data:
     """What a set of values depends on, containers looked into, each once and four deep."""
+    if len(values) == 1:
+        (only,) = values
+        if not isinstance(only, Obj):
+            return only if isinstance(only, Data) else PLAIN
     found: dict[Data, None] = {}
     seen: set[Obj] = set()
     waiting = [values]

@@ -5,12 +5,13 @@ them all, under every name that the libraries give them.  The tables are here an
 """
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from multicard.facts import Facts
 from multicard.source import Module
-from multicard.tree import Kind, by_kind, children
+from multicard.tree import Kind, by_kind, children, kinds, nodes, walk
 from multicard.values import Const, Data, Func, Lib, Method, Obj
 
 What = Literal[
@@ -169,6 +170,8 @@ _METHODS: dict[str, tuple[What, int]] = {
     "read_text": ("read", -1),
     "read_bytes": ("read", -1),
 }  # fmt: skip
+_METHODS_OF_SOME = frozenset({"save", "open", "rename", "replace", "glob"})
+_RUNS = ("wandb.init", "neptune.", "comet_ml.")
 SCREEN = frozenset({"plot", "scatter", "hist", "bar", "imshow"})
 
 
@@ -218,6 +221,26 @@ def _names_of(facts: Facts, call: ast.Call) -> frozenset[str]:
     return frozenset(found)
 
 
+def calls_named(facts: Facts, module: Module, wanted: Callable[[str], bool]) -> tuple[ast.Call, ...]:
+    """The calls of a module that may call something by a wanted name, in the order of the source.
+
+    A module has many calls and few names, so a rule asks the names which calls it has to look at.
+    """
+    memo = facts.memo.setdefault("calls by name", {})
+    assert isinstance(memo, dict)
+    index = memo.get(module)
+    if index is None:
+        index = memo[module] = {}
+        for position, call in enumerate(calls_in(facts, module)):
+            for name in names_of(facts, call):
+                index.setdefault(name, {})[position] = call
+    found: dict[int, ast.Call] = {}
+    for name, calls in index.items():
+        if wanted(name):
+            found.update(calls)
+    return tuple(found[position] for position in sorted(found))
+
+
 def effect_of(facts: Facts, module: Module, call: ast.Call) -> Effect | None:
     """What a call leaves behind, if anything is known of it."""
     names = names_of(facts, call)
@@ -227,6 +250,18 @@ def effect_of(facts: Facts, module: Module, call: ast.Call) -> Effect | None:
     if found is not None and found.what != "read" and not placed(facts, module, call):
         return None
     return None if found is not None and found.path is not None and _in_memory(facts, found.path) else found
+
+
+def _may_leave(name: str) -> bool:
+    """Whether a call by this name may have an effect: what `_effect` looks at."""
+    owner, _, tail = name.rpartition(".")
+    return (
+        name in _KINDS
+        or tail in _METHODS
+        or tail in _METHODS_OF_SOME
+        or name.startswith(("matplotlib.pyplot.", *_RUNS))
+        or owner == "mlflow"
+    )
 
 
 def _in_memory(facts: Facts, path: ast.expr) -> bool:
@@ -273,7 +308,7 @@ def _method(facts: Facts, name: str, call: ast.Call) -> tuple[What, int] | None:
         return "write", 0
     if tail == "glob" and owner.startswith("pathlib"):
         return "read", -1
-    if owner.startswith(("wandb.init", "neptune.", "comet_ml.")) or owner == "mlflow":
+    if owner.startswith(_RUNS) or owner == "mlflow":
         return "send", -1
     return None
 
@@ -341,7 +376,7 @@ def all_effects(facts: Facts) -> tuple[Effect, ...]:
         found = tuple(
             effect
             for module in facts.modules
-            for call in calls_in(facts, module)
+            for call in calls_named(facts, module, _may_leave)
             if (effect := effect_of(facts, module, call)) is not None
         )
         facts.memo["effects"] = found
@@ -378,15 +413,30 @@ def running(facts: Facts, module: Module, kind: type[Kind]) -> tuple[Kind, ...]:
     assert isinstance(memo, dict)
     index = memo.get(module)
     if index is None:
-        index = memo[module] = by_kind(running_nodes(facts, module))
+        found = running_nodes(facts, module)
+        index = memo[module] = kinds(module.tree) if found is walk(module.tree) else by_kind(found)
     assert isinstance(index, dict)
-    found: tuple[Kind, ...] = index.get(kind, ())
-    return found
+    some: tuple[Kind, ...] = index.get(kind, ())
+    return some
 
 
 def running_paths(facts: Facts, module: Module) -> tuple[ast.Name | ast.Attribute, ...]:
     """The names and attributes among those nodes."""
     return (*running(facts, module, ast.Name), *running(facts, module, ast.Attribute))
+
+
+def named(facts: Facts, module: Module, word: str) -> tuple[ast.Name | ast.Attribute, ...]:
+    """The names and attributes among those nodes that are this word."""
+    memo = facts.memo.setdefault("paths by word", {})
+    assert isinstance(memo, dict)
+    index = memo.get(module)
+    if index is None:
+        index = memo[module] = {}
+        for name in running(facts, module, ast.Name):
+            index.setdefault(name.id, []).append(name)
+        for attribute in running(facts, module, ast.Attribute):
+            index.setdefault(attribute.attr, []).append(attribute)
+    return tuple(index.get(word, ()))
 
 
 def running_nodes(facts: Facts, module: Module) -> tuple[ast.AST, ...]:
@@ -395,12 +445,14 @@ def running_nodes(facts: Facts, module: Module) -> tuple[ast.AST, ...]:
     assert isinstance(memo, dict)
     found = memo.get(module)
     if found is None:
-        queue: list[ast.AST] = [module.tree]
-        for node in queue:
-            queue += [
-                child for child in children(node) if module is facts.program.entry or not _is_main(child)
-            ]
-        found = memo[module] = tuple(queue)
+        if module is facts.program.entry or not any(map(_is_main, nodes(module.tree, ast.If))):
+            found = walk(module.tree)
+        else:
+            queue: list[ast.AST] = [module.tree]
+            for node in queue:
+                queue += [child for child in children(node) if not _is_main(child)]
+            found = tuple(queue)
+        memo[module] = found
     assert isinstance(found, tuple)
     return found
 

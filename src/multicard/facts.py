@@ -298,8 +298,8 @@ class Facts:
         found = memo.get(module)
         if found is None:
             names = {name.id for name in nodes(module.tree, ast.Name)}
-            for kind in (ast.FunctionDef, ast.ClassDef):
-                names.update(node.name for node in nodes(module.tree, kind))
+            names.update(node.name for node in nodes(module.tree, ast.FunctionDef))
+            names.update(node.name for node in nodes(module.tree, ast.ClassDef))
             names.update(parameter.arg for parameter in nodes(module.tree, ast.arg))
             names.update(
                 alias.asname or alias.name.partition(".")[0] for alias in nodes(module.tree, ast.alias)
@@ -329,8 +329,9 @@ class Facts:
 
 def _bound(tree: ast.AST) -> Iterator[str]:
     yield from (name.id for name in nodes(tree, ast.Name) if not isinstance(name.ctx, ast.Load))
-    for kind in (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
-        yield from (node.name for node in nodes(tree, kind))
+    yield from (node.name for node in nodes(tree, ast.FunctionDef))
+    yield from (node.name for node in nodes(tree, ast.AsyncFunctionDef))
+    yield from (node.name for node in nodes(tree, ast.ClassDef))
     yield from (parameter.arg for parameter in nodes(tree, ast.arg))
     yield from (alias.asname or alias.name.partition(".")[0] for alias in nodes(tree, ast.alias))
     yield from (handler.name for handler in nodes(tree, ast.ExceptHandler) if handler.name)

@@ -7,7 +7,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from multicard.effects import calls_in, running_paths
+from multicard.effects import calls_in, calls_named, named
 from multicard.facts import Facts, FunctionNode
 from multicard.interpret import Event
 from multicard.plan import Finding
@@ -107,21 +107,27 @@ def callers(facts: Facts) -> dict[ast.AST, list[tuple[Module, ast.expr]]]:
     found = facts.memo.get("callers")
     if found is None:
         index: dict[ast.AST, list[tuple[Module, ast.expr]]] = {}
+        words = {getattr(function, "name", "") for function in facts.run.functions}
         for module in facts.modules:
             called = set()
-            for call in calls_in(facts, module):
+            for call in calls_named(facts, module, _may_be_local):
                 called.add(call.func)
                 for function in functions_of(facts, call):
                     index.setdefault(function, []).append((module, call))
-            for node in running_paths(facts, module):
-                if isinstance(node.ctx, ast.Load) and node not in called:
-                    name = node.id if isinstance(node, ast.Name) else node.attr
-                    for value in facts.values(node):
-                        if isinstance(value, Func) and getattr(value.node, "name", "") == name:
-                            index.setdefault(value.node, []).append((module, node))
+            for word in words:
+                for node in named(facts, module, word):
+                    if isinstance(node.ctx, ast.Load) and node not in called:
+                        for value in facts.values(node):
+                            if isinstance(value, Func) and getattr(value.node, "name", "") == word:
+                                index.setdefault(value.node, []).append((module, node))
         facts.memo["callers"] = found = index
     assert isinstance(found, dict)
     return found
+
+
+def _may_be_local(name: str) -> bool:
+    """Whether a call by this name may run a function of the program: what `functions_of` looks at."""
+    return name.startswith("local:") or name == "?"
 
 
 def training_begins(facts: Facts) -> int:

@@ -46,10 +46,15 @@ def walk(node: ast.AST) -> tuple[ast.AST, ...]:
 
 def nodes(root: ast.AST, kind: type[Kind]) -> tuple[Kind, ...]:
     """The nodes of one kind in a node, in the order of `ast.walk`; remembered."""
+    return kinds(root).get(kind, ())  # type: ignore[return-value]  # they are listed under their kind
+
+
+def kinds(root: ast.AST) -> dict[type[ast.AST], tuple[ast.AST, ...]]:
+    """The nodes in a node under their classes; remembered."""
     index = _KINDS.get(root)
     if index is None:
         index = _KINDS[root] = by_kind(walk(root))
-    return index.get(kind, ())  # type: ignore[return-value]  # they are listed under their kind
+    return index
 
 
 def by_kind(nodes: Iterable[ast.AST]) -> dict[type[ast.AST], tuple[ast.AST, ...]]:

@@ -82,7 +82,10 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _exits(facts: Facts, done: set[ast.AST]) -> Iterator[Finding]:
     batch = facts.training_nodes
+    loops = facts.training_nodes | facts.epoch_nodes
     for module in facts.modules:
+        if loops.isdisjoint((*nodes(module.tree, ast.For), *nodes(module.tree, ast.While))):
+            continue
         for node in (leaf for kind in _LEAVES for leaf in nodes(module.tree, kind)):
             loop = _left_loop(facts, module, node)
             if loop is None:

@@ -19,7 +19,7 @@ import ast
 from collections.abc import Iterator
 
 from multicard.edits import add_argument, attribute
-from multicard.effects import calls_in, names_of
+from multicard.effects import calls_in, calls_named, names_of
 from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.meeting import amid_preparation, follows, waits
@@ -46,12 +46,8 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _find(facts: Facts) -> Iterator[Finding]:
     for module in facts.modules:
-        for call in calls_in(facts, module):
-            if (
-                "torch.load" in names_of(facts, call)
-                and _lacks_device(call)
-                and _loads_weights(facts, module, call)
-            ):
+        for call in calls_named(facts, module, "torch.load".__eq__):
+            if _lacks_device(call) and _loads_weights(facts, module, call):
                 device = _device(facts, module, call)
                 edits = [add_argument(module, call, f"map_location={device}")]
                 edits += [attribute(module, state, "cpu()") for state in _states(facts, module, call)]

@@ -28,7 +28,7 @@ import ast
 from collections.abc import Iterator
 
 from multicard.edits import Edit, attribute, call_with, guard
-from multicard.effects import Effect, all_effects, calls_in, mode_of, writes_to
+from multicard.effects import Effect, all_effects, calls_named, mode_of, writes_to
 from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.lasting import lasting
@@ -41,6 +41,7 @@ from multicard.reach import (
     below,
     functions_of,
     guarded,
+    homes,
     is_wrapped,
     only_in,
     reached,
@@ -68,8 +69,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         own: dict[ast.stmt, ast.Call] = {
             statement: call
             for call in calls
-            if call in set(calls_in(facts, module))
-            and (statement := statement_of(facts, module, call)) is not None
+            if homes(facts)[call] is module and (statement := statement_of(facts, module, call)) is not None
         }
         for run in neighbours(module, own):
             edits = guard(module, run, "if «rank 0»:")
@@ -103,7 +103,7 @@ def kept_calls(facts: Facts) -> tuple[ast.Call, ...]:
 def _kept(facts: Facts) -> Iterator[ast.Call]:
     fit: dict[ast.Call, Module] = {}
     for module in facts.modules:
-        for call in calls_in(facts, module):
+        for call in calls_named(facts, module, lambda name: name.startswith("local:")):
             if _fit(facts, module, call):
                 fit[call] = module
     while True:
@@ -346,7 +346,7 @@ def _sources(facts: Facts, calls: tuple[ast.Call, ...]) -> Iterator[Finding]:
     regions = reached(facts, *calls)
     called = {node for function in reached(facts, *_reaching(facts)) for node in walk(function)}
     for module in facts.modules:
-        for function in (node for node in walk(module.tree) if node in regions):
+        for function in regions and (node for node in walk(module.tree) if node in regions):
             assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
             if not only_in(
                 facts, module, function.body if isinstance(function, ast.Lambda) else function.body[0], calls

@@ -20,7 +20,16 @@ import re
 from collections.abc import Iterator
 
 from multicard.edits import call_with, guard, insert_after
-from multicard.effects import Effect, all_effects, calls_in, mode_of, names_of, running, writes_to
+from multicard.effects import (
+    Effect,
+    all_effects,
+    calls_in,
+    calls_named,
+    mode_of,
+    names_of,
+    running,
+    writes_to,
+)
 from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.meeting import before_start, meets, no_meeting, rank_0_only
@@ -177,8 +186,11 @@ def first_statements(facts: Facts) -> frozenset[ast.stmt]:
         facts.memo["first statements"] = frozenset()
         places: dict[ast.stmt, Module] = {}
         for module in facts.modules:
+            careful = frozenset(calls_named(facts, module, _CAREFUL.__contains__))
             for call in calls_in(facts, module):
-                if _downloads_carefully(facts, call) and _on_every_rank(facts, module, call):
+                if call not in careful and not _is_asked_to_download(facts, call):
+                    continue
+                if _on_every_rank(facts, module, call):
                     for home, node in _runs(facts, module, call):
                         statement = facts.statement(home, node)
                         if not any(_together(facts, event) for event in below(facts, statement)):
@@ -219,14 +231,14 @@ def _goes_through(facts: Facts, places: dict[ast.stmt, Module], event: Event) ->
     return any(outer in places for module, node in chain for outer in (node, *facts.ancestors(module, node)))
 
 
-def _downloads_carefully(facts: Facts, call: ast.Call) -> bool:
-    """Whether a call downloads what is not there yet."""
-    if names_of(facts, call) & _CAREFUL:
-        return True
+def _is_asked_to_download(facts: Facts, call: ast.Call) -> bool:
+    """Whether an argument of a call says to download what is not there yet."""
+    given = next((keyword.value for keyword in call.keywords if keyword.arg == "download"), None)
+    if given is None and len(call.args) <= 4:
+        return False
     if not any(isinstance(value, Class | Lib) for value in facts.values(call.func)):
         return False
-    given = next((keyword.value for keyword in call.keywords if keyword.arg == "download"), None)
-    if given is None and len(call.args) > 4:
+    if given is None:
         tails = {name.rpartition(".")[2] for name in names_of(facts, call)}
         given = call.args[4] if tails & _PICKED else None
     return given is not None and not (isinstance(given, ast.Constant) and not given.value)
@@ -349,8 +361,12 @@ def _returns_early(facts: Facts, function: ast.FunctionDef | ast.AsyncFunctionDe
 # --- downloads that look for nothing ------------------------------------------------------------------------------
 
 
+def _may_fetch(name: str) -> bool:
+    return name in _BLUNT or name.startswith(("os.system", "subprocess."))
+
+
 def _downloads(facts: Facts, module: Module, first: frozenset[ast.stmt]) -> Iterator[Finding]:
-    for call in calls_in(facts, module):
+    for call in calls_named(facts, module, _may_fetch):
         names = names_of(facts, call)
         command = any(name.startswith(("os.system", "subprocess.")) for name in names)
         if not names & _BLUNT and not (command and COMMANDS.search(module.text(call))):

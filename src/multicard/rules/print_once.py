@@ -18,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from multicard.edits import insert_before, replace, wrap
-from multicard.effects import calls_in, names_of, placed, running_paths
+from multicard.effects import calls_named, named, names_of, placed
 from multicard.facts import Facts
 from multicard.meeting import no_meeting, rank_0_only
 from multicard.messages import Text
@@ -79,7 +79,7 @@ def _prints(facts: Facts, module: Module) -> Iterator[Finding]:
 
 
 def _print_names(facts: Facts, module: Module) -> Iterator[ast.expr]:
-    for node in running_paths(facts, module):
+    for node in named(facts, module, "print"):
         match node:
             case ast.Name(id="print", ctx=ast.Load()):
                 values = facts.values(node)
@@ -119,9 +119,9 @@ def _for_all_ranks(facts: Facts, module: Module, node: ast.expr) -> bool:
 def _statements(facts: Facts, module: Module) -> Iterator[Finding]:
     """Statements that write to the screen by other means."""
     wanted: dict[ast.stmt, bool] = {}
-    for call in calls_in(facts, module):
+    for call in calls_named(facts, module, (_PRINTERS | _FLUSH).__contains__):
         names = names_of(facts, call)
-        if not names & (_PRINTERS | _FLUSH) or guarded(facts, module, call):
+        if guarded(facts, module, call):
             continue
         statement = statement_of(facts, module, call)
         if statement is None:
@@ -155,8 +155,8 @@ def _statements(facts: Facts, module: Module) -> Iterator[Finding]:
 
 
 def _questions(facts: Facts, module: Module) -> Iterator[Finding]:
-    for call in calls_in(facts, module):
-        if "builtins.input" not in names_of(facts, call) or guarded(facts, module, call):
+    for call in calls_named(facts, module, "builtins.input".__eq__):
+        if guarded(facts, module, call):
             continue
         if not placed(facts, module, call):
             continue
@@ -192,7 +192,7 @@ def _questions(facts: Facts, module: Module) -> Iterator[Finding]:
 def _loggers(facts: Facts) -> Iterator[Finding]:
     first: tuple[Module, ast.Call] | None = None
     for module in facts.modules:
-        for call in calls_in(facts, module):
+        for call in calls_named(facts, module, _logs):
             names = names_of(facts, call)
             yield from _log_file(facts, module, call, names)
             if first is None and any(
@@ -212,6 +212,10 @@ def _loggers(facts: Facts) -> Iterator[Finding]:
         ),
         (insert_before(place.module, place.before, line),),
     )
+
+
+def _logs(name: str) -> bool:
+    return name.startswith("logging.") or name in _FILES
 
 
 def _log_file(facts: Facts, module: Module, call: ast.Call, names: frozenset[str]) -> Iterator[Finding]:

@@ -23,12 +23,12 @@ from multicard.edits import Edit, call_with, insert_after, wrap
 from multicard.effects import (
     Effect,
     all_effects,
-    calls_in,
+    calls_named,
     effect_of,
+    named,
     names_of,
     placed,
     running,
-    running_paths,
 )
 from multicard.facts import Facts
 from multicard.meeting import evaluated_by_rank_0, kept_by_rank_0, no_meeting, prepared
@@ -36,7 +36,7 @@ from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.reach import below, callers, functions_of, guarded, per_sample, tests_existence
 from multicard.source import Module
-from multicard.tree import held, walk
+from multicard.tree import held, nodes, walk
 
 CODE = "MC507"
 TITLE = Text("Agree on names", "各卡使用相同的路径名")
@@ -112,11 +112,9 @@ def _read(facts: Facts) -> Iterator[_Reading]:
     done: set[ast.AST] = set()
     finders = _finders(facts)
     for module in facts.modules:
-        for call in calls_in(facts, module):
+        for call in calls_named(facts, module, _tells):
             names = names_of(facts, call)
-            listed = any(name in _LISTED or name.endswith((".glob", ".iterdir")) for name in names)
-            if not names & (_CLOCKS | _MADE) and not listed:
-                continue
+            listed = any(map(_lists, names))
             node = _whole(facts, module, call, counted=listed)
             if node is None or node in done or (listed and facts.function(module, call) in finders):
                 continue
@@ -125,6 +123,15 @@ def _read(facts: Facts) -> Iterator[_Reading]:
                 continue
             if not _is_settled(facts, module, node) and _Flow(facts).follow(module, node):
                 yield _Reading(module, call, node, bool(names & _MADE), listed)
+
+
+def _tells(name: str) -> bool:
+    """Whether a call by this name may tell each rank something else."""
+    return name in _CLOCKS or name in _MADE or _lists(name)
+
+
+def _lists(name: str) -> bool:
+    return name in _LISTED or name.endswith((".glob", ".iterdir"))
 
 
 def gives_a_name(facts: Facts, module: Module, call: ast.Call) -> bool:
@@ -165,11 +172,12 @@ def _looks(facts: Facts, function: ast.FunctionDef) -> bool:
     """Whether a function returns one thing if a path is there and another if it is not."""
     tests = [
         node
-        for node in walk(function)
-        if isinstance(node, ast.If)
-        and tests_existence(facts, node.test)
-        and any(isinstance(part, ast.Return) and part.value is not None for part in walk(node))
+        for node in nodes(function, ast.If)
+        if tests_existence(facts, node.test)
+        and any(part.value is not None for part in nodes(node, ast.Return))
     ]
+    if not tests:
+        return False
     reads = any(
         effect.what in {"read", "open"} for effect in _effects(facts, function) if effect.name not in _LISTED
     )
@@ -178,7 +186,7 @@ def _looks(facts: Facts, function: ast.FunctionDef) -> bool:
         for node in walk(function)
         for test in tests
     )
-    return bool(tests) and not reads and not loops
+    return not reads and not loops
 
 
 def _effects(facts: Facts, function: ast.AST) -> list[Effect]:
@@ -429,7 +437,7 @@ class _Flow:
 
     def _uses(self, carrier: tuple[object, str]) -> Iterator[tuple[Module, ast.expr]]:
         owner, name = carrier
-        for module, node in _loads(self.facts).get(name, ()):
+        for module, node in _loads(self.facts, name):
             match node:
                 case ast.Name():
                     found = self._sees(module, node, owner)
@@ -457,20 +465,25 @@ class _Flow:
         )
 
 
-def _loads(facts: Facts) -> dict[str, list[tuple[Module, ast.expr]]]:
+def _loads(facts: Facts, word: str) -> Iterator[tuple[Module, ast.expr]]:
     """Where names, attributes and items by a constant are read, by their word."""
-    found = facts.memo.get("loads")
+    for module in facts.modules:
+        for node in named(facts, module, word):
+            if isinstance(node.ctx, ast.Load):
+                yield module, node
+    yield from _items(facts).get(word, ())
+
+
+def _items(facts: Facts) -> dict[str, list[tuple[Module, ast.expr]]]:
+    """Where items by a constant are read, by the constant."""
+    found = facts.memo.get("items")
     if found is None:
         index: dict[str, list[tuple[Module, ast.expr]]] = {}
         for module in facts.modules:
-            for node in running_paths(facts, module):
-                if isinstance(node.ctx, ast.Load):
-                    word = node.id if isinstance(node, ast.Name) else node.attr
-                    index.setdefault(word, []).append((module, node))
             for item in running(facts, module, ast.Subscript):
                 if isinstance(item.slice, ast.Constant) and isinstance(item.ctx, ast.Load):
                     index.setdefault(str(item.slice.value), []).append((module, item))
-        facts.memo["loads"] = found = index
+        facts.memo["items"] = found = index
     assert isinstance(found, dict)
     return found
 

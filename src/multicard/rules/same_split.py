@@ -19,7 +19,7 @@ import ast
 from collections.abc import Iterator
 
 from multicard.edits import Edit, call_with, replace, wrap
-from multicard.effects import calls_in, names_of, placed, running_nodes
+from multicard.effects import calls_named, names_of, placed, running_nodes
 from multicard.facts import Facts, key
 from multicard.meeting import evaluated_by_rank_0, kept_by_rank_0, no_meeting
 from multicard.messages import Text
@@ -36,6 +36,7 @@ TITLE = Text("Agree on the order of data", "各卡数据顺序一致")
 
 _LISTED = frozenset({"os.listdir", "glob.glob"})
 _LAZY = frozenset({"glob.iglob", "os.walk"})
+_LAZY_METHODS = (".iterdir", ".glob", ".rglob")
 _ORDERLESS = frozenset({
     "len", "set", "frozenset", "sorted", "max", "min", "sum", "any", "all", "bool", "Counter", "natsorted", "print",
     "isin", "OrderedSet", "issubset", "union", "difference", "intersection", "update",
@@ -57,11 +58,12 @@ _SET = Text(
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Listings and sets that give an order, and one word on splits, which need nothing."""
+    sets = frozenset(obj for obj in facts.run.born.values() if obj.kind == "set")
     for module in facts.modules:
-        for call in calls_in(facts, module):
+        for call in calls_named(facts, module, _lists):
             yield from _listing(facts, module, call)
-        for node in running_nodes(facts, module):
-            if isinstance(node, ast.expr):
+        for node in sets and running_nodes(facts, module):
+            if isinstance(node, ast.expr) and not sets.isdisjoint(facts.values(node)):
                 yield from _set(facts, module, node)
     yield from _splits(facts)
 
@@ -75,11 +77,13 @@ def _settled(facts: Facts, module: Module, node: ast.AST) -> bool:
 # --- listings -----------------------------------------------------------------------------------------------------
 
 
+def _lists(name: str) -> bool:
+    return name in _LISTED | _LAZY or name == "os.scandir" or name.endswith(_LAZY_METHODS)
+
+
 def _listing(facts: Facts, module: Module, call: ast.Call) -> Iterator[Finding]:
     names = names_of(facts, call)
-    lazy = bool(names & _LAZY) or any(
-        name.endswith((".iterdir", ".glob", ".rglob")) for name in names - _LISTED
-    )
+    lazy = bool(names & _LAZY) or any(name.endswith(_LAZY_METHODS) for name in names - _LISTED)
     if not placed(facts, module, call):
         return
     if not names & _LISTED and not lazy:

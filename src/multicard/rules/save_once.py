@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from multicard.edits import Edit, call_with, replace
-from multicard.effects import calls_in, names_of, running_nodes, running_paths
+from multicard.effects import calls_named, names_of, running_nodes, running_paths
 from multicard.facts import Facts
 from multicard.meeting import prepared
 from multicard.messages import Text
@@ -57,16 +57,21 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _find(facts: Facts) -> Iterator[Finding]:
     unwrapped: set[ast.AST] = set()
+    saves = {Lib("torch.save")}
     for module in facts.modules:
         for node in running_paths(facts, module):
-            if facts.values(node) == {Lib("torch.save")}:
+            if facts.values(node) == saves:
                 yield from _save(facts, module, node)
-        for call in calls_in(facts, module):
+        for call in calls_named(facts, module, _may_save):
             names = names_of(facts, call)
             if "torch.save" in names or names & set(_PICKLES):
                 yield from _whole_models(facts, module, call, unwrapped)
             elif names & set(_WHOLE) or _saves_itself(facts, call):
                 yield from _export(facts, module, call)
+
+
+def _may_save(name: str) -> bool:
+    return name == "torch.save" or name in _PICKLES or name in _WHOLE or name.endswith(".save")
 
 
 def _save(facts: Facts, module: Module, node: ast.Name | ast.Attribute) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ import ast
 from collections.abc import Iterator
 
 from multicard.edits import Edit, add_argument, keyword_value, wrap
-from multicard.effects import calls_in, names_of, running_nodes
+from multicard.effects import calls_named, names_of, running_nodes
 from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.once import hides, keep_to_rank_0, neighbours, statement_of
@@ -52,14 +52,15 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _find(facts: Facts) -> Iterator[Finding]:
     for module in facts.modules:
         written: list[ast.stmt] = []
-        for call in calls_in(facts, module):
-            if guarded(facts, module, call):
-                continue
+        for call in calls_named(facts, module, _may_show):
             names = names_of(facts, call)
+            bar = _makes_a_bar(facts, call, names)
+            if not (bar or names & (_WRITES | _WITHOUT_SWITCH)) or guarded(facts, module, call):
+                continue
             statement = statement_of(facts, module, call)
             if names & _WRITES and statement is not None and not hides(facts, statement):
                 written.append(statement)
-            elif _makes_a_bar(facts, call, names):
+            elif bar:
                 yield _switched_off(facts, module, call)
             elif names & _WITHOUT_SWITCH:
                 yield _left(
@@ -68,6 +69,10 @@ def _find(facts: Facts) -> Iterator[Finding]:
         for run in neighbours(module, written):
             why = Text("every rank would write this line", "否则每张卡都会输出这一行")
             yield keep_to_rank_0(facts, CODE, module, run, why)
+
+
+def _may_show(name: str) -> bool:
+    return name in _WRITES | _BARS | _WITHOUT_SWITCH or name in {"functools.partial", "?"}
 
 
 def _makes_a_bar(facts: Facts, call: ast.Call, names: frozenset[str]) -> bool:

@@ -44,14 +44,8 @@ _VISIBLE = Text(
 )
 
 
-_KINDS: tuple[type[ast.AST], ...] = (
-    ast.Call,
-    ast.Constant,
-    ast.JoinedStr,
-    ast.BinOp,
-    ast.Assign,
-    ast.Expr,
-)
+_NAMING = frozenset({"cuda", "to", "device", "format"})
+_SET_DEVICE = Lib("torch.cuda.set_device")
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -59,35 +53,40 @@ def find(facts: Facts) -> Iterator[Finding]:
     place = start(facts)
     for module in facts.modules:
         named = place.names and module is place.module
-        for node in (node for kind in _KINDS for node in nodes(module.tree, kind)):
-            match node:
-                case ast.Call():
-                    yield from _call(facts, module, node, named=named)
-                case ast.Constant(value=str(text)) if _CARD.fullmatch(text):
-                    yield from _constant(facts, module, node, text, named=named)
-                case ast.JoinedStr() | ast.BinOp():
-                    yield from _formatted(facts, module, node, named=named)
-                case (
-                    ast.Assign(targets=[ast.Subscript(slice=variable)], value=cards)
-                    | ast.Expr(
-                        value=ast.Call(
-                            func=ast.Attribute(attr="setdefault" | "putenv"), args=[variable, cards]
-                        )
-                    )
-                ) if _chooses_cards(variable, cards):
-                    edit = delete_statement(facts.block(module, node), module, node)
-                    yield Finding(CODE, facts.site(module, node), _VISIBLE, (edit,))
-                case _:
-                    pass
+        for call in nodes(module.tree, ast.Call):
+            attr = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+            if attr in _NAMING or _SET_DEVICE in facts.values(call.func):
+                yield from _call(facts, module, call, named=named)
+        for constant in nodes(module.tree, ast.Constant):
+            if isinstance(constant.value, str) and _CARD.fullmatch(constant.value):
+                yield from _constant(facts, module, constant, constant.value, named=named)
+        formatted: tuple[ast.JoinedStr | ast.BinOp, ...]
+        formatted = (*nodes(module.tree, ast.JoinedStr), *nodes(module.tree, ast.BinOp))
+        for text in formatted:
+            yield from _formatted(facts, module, text, named=named)
+        statements: tuple[ast.Assign | ast.Expr, ...]
+        statements = (*nodes(module.tree, ast.Assign), *nodes(module.tree, ast.Expr))
+        for statement in statements:
+            if _chooses_cards(statement):
+                edit = delete_statement(facts.block(module, statement), module, statement)
+                yield Finding(CODE, facts.site(module, statement), _VISIBLE, (edit,))
 
 
-def _chooses_cards(variable: ast.expr, cards: ast.expr) -> bool:
+def _chooses_cards(statement: ast.Assign | ast.Expr) -> bool:
     """Whether an environment variable is set to some cards; no card at all is no choice between them."""
-    return (
-        isinstance(variable, ast.Constant)
-        and variable.value == "CUDA_VISIBLE_DEVICES"
-        and not (isinstance(cards, ast.Constant) and cards.value in {"", "-1"})
-    )
+    match statement:
+        case (
+            ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value="CUDA_VISIBLE_DEVICES"))], value=cards)
+            | ast.Expr(
+                value=ast.Call(
+                    func=ast.Attribute(attr="setdefault" | "putenv"),
+                    args=[ast.Constant(value="CUDA_VISIBLE_DEVICES"), cards],
+                )
+            )
+        ):
+            return not (isinstance(cards, ast.Constant) and cards.value in {"", "-1"})
+        case _:
+            return False
 
 
 def _names(facts: Facts, node: ast.expr) -> set[str]:

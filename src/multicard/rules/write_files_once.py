@@ -31,6 +31,7 @@ from multicard.effects import (
     all_effects,
     calls_in,
     mode_of,
+    named,
     names_of,
     running,
     running_nodes,
@@ -567,7 +568,7 @@ def _read_from(facts: Facts, effect: Effect) -> str | None:
 
 def _handed_to_writers(facts: Facts, module: Module) -> Iterator[Finding]:
     """`writer.add_graph(model, x)` calls the model, on rank 0 alone."""
-    for call in calls_in(facts, module):
+    for call in calls_in(facts, module) if named(facts, module, "add_graph") else ():
         if not isinstance(call.func, ast.Attribute) or call.func.attr != "add_graph":
             continue
         for argument in call.args[:1]:

@@ -279,6 +279,28 @@ def test_what_is_not_needed_is_not_imported(arguments: list[str]) -> None:
     assert done.stderr == "[]\n"
 
 
+@pytest.mark.parametrize(
+    ("form", "spared"),
+    [("text", ()), ("json", ("rich",)), ("sarif", ("rich",))],
+)
+def test_migrating_imports_nothing_of_other_commands(form: str, spared: tuple[str, ...]) -> None:
+    others = ("torch", "numpy", "jinja2", "pygments", "rich.progress", "rich.syntax", "asyncio", "logging")
+    ours = tuple(f"multicard.{name}" for name in ("verify", "explain", "roles", "runtime", "reports.html"))
+    program = (
+        "import sys\nfrom multicard.cli import main\n"
+        f"main(['migrate', {str(EXAMPLE)!r}, '--format', {form!r}], standalone_mode=False)\n"
+    )
+    watched = (
+        "import atexit, sys\n"
+        f"watched = {{*{others + ours + spared!r}}}\n"
+        "atexit.register(lambda: print(sorted(watched & {*sys.modules}), file=sys.stderr))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", watched + program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (cli.ALL_DONE, "[]\n")
+
+
 # --- rules ----------------------------------------------------------------------------------------
 
 

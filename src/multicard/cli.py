@@ -4,8 +4,6 @@ Each command imports what it alone needs, when it runs: `multicard --help` must 
 nor `migrate` for torch.
 """
 
-import atexit
-import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -21,10 +19,6 @@ from multicard.messages import Language, Text, language_of_the_locale
 if TYPE_CHECKING:
     from multicard.plan import Plan
     from multicard.write import File
-
-atexit.register(
-    gc.freeze
-)  # searching all of a program's trees for garbage would be the last thing a command does
 
 _HERE = Path(__file__).parent
 _HELP = language_of_the_locale()

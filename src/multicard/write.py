@@ -7,7 +7,6 @@ cannot, those that could are put back.
 
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -183,6 +182,8 @@ def _staged(file: File, made: list[Path], scraps: list[Path]) -> tuple[Path, Pat
 def _backup(path: Path, scraps: list[Path]) -> Path | None:
     if not path.exists():
         return None
+    import shutil  # with all archive formats, for a run that writes over files
+
     backup = path.with_name(f".{path.name}.{os.getpid()}.old")
     scraps.append(backup)
     shutil.copy2(path, backup)

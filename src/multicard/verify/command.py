@@ -1,5 +1,6 @@
 """The `verify` command: what the user types, and what they see while it runs and after."""
 
+import gc
 import json
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def verify(
     Both run on CPUs, in copies of their folders, on the same weights, samples and random numbers; losses,
     gradients, weights, printed numbers and files are compared. Nothing of yours is changed.
     """
+    gc.enable()  # it runs for minutes, where other commands are done before garbage matters
     language = lang or language_of_the_locale()
     options = Options(
         original=original.resolve(),

@@ -30,6 +30,7 @@ def test_numbers_are_read(line: str, numbers: list[str]) -> None:
         ("saved runs/20261130-194738-188103/best.pth 2", ["2"]),
         ("120 it/s, 7 right", ["7"]),
         ("总耗时：45.1 秒", []),
+        ("model_time: 0.0519 (0.0520)  loss: 0.5 (0.6)", ["0.5", "0.6"]),
     ],
 )
 def test_durations_and_moments_are_not_compared(line: str, left: list[str]) -> None:
@@ -94,3 +95,29 @@ def test_any_text_equals_itself(lines: list[str]) -> None:
 def test_a_number_is_near_itself_however_it_is_printed(value: float, digits: int) -> None:
     number = printed.number(f"{value:.{digits}f}")
     assert printed.near(number, number)
+
+
+def test_what_stands_under_the_name_of_a_duration_is_one() -> None:
+    own = ["epoch | loss | seconds", "    1 | 0.51 |    1.25"]
+    other = ["epoch | loss | seconds", "    1 | 0.51 |    1.75"]
+    assert not printed.compare(own, other).differences
+    renamed = [[line.replace("seconds", "accuracy") for line in lines] for lines in (own, other)]
+    assert printed.compare(*renamed).differences
+
+
+LOSSES = printed.Losses([(0.6123, 0.6911), (0.9, 0.4)])
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "differs"),
+    [
+        ("last batch 0.612", "last batch 0.691", False),
+        ("last batch 0.612", "last batch 0.692", True),
+        ("last batch 0.900", "last batch 0.691", True),
+        ("last batch 0.9", "last batch 0.4", True),
+    ],
+    ids=["of one step", "of none", "of two steps", "too short to be known"],
+)
+def test_losses_of_a_share_are_told_apart(own: str, other: str, *, differs: bool) -> None:
+    found = printed.compare([own], [other], losses=LOSSES)
+    assert (bool(found.differences), bool(found.shares)) == (differs, not differs)

@@ -14,6 +14,7 @@ from records import epoch, loader, trains
 from torch import nn
 from torch.utils.data import Subset
 
+from multicard.verify import printed
 from multicard.verify.plan import Plan, read_plan
 from multicard.verify.probe import contents, loaders, modules, randomness, sizes
 from multicard.verify.probe import record as recording
@@ -192,6 +193,14 @@ ENLARGED = {
 
 
 @pytest.mark.usefixtures("record")
+def test_a_count_of_batches_that_begins_at_zero_is_no_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "LARGER", {0: 2})
+    assert (
+        ast.unparse(sizes.enlarged(ast.parse("total_batch = 0\nbatch = 8"))) == "total_batch = 0\nbatch = 16"
+    )
+
+
+@pytest.mark.usefixtures("record")
 @pytest.mark.parametrize(("before", "after"), ENLARGED.items(), ids=ENLARGED)
 def test_batch_sizes_in_the_source_become_larger(
     before: str, after: str, monkeypatch: pytest.MonkeyPatch
@@ -216,6 +225,55 @@ def test_batch_sizes_in_the_source_become_larger(
 )
 def test_contents_of_checkpoints(own: object, other: object, count: int) -> None:
     assert len(list(contents.differing(own, other, ""))) == count
+
+
+def test_a_loss_of_a_share_in_a_file_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "LOSSES", [printed.Losses([(0.5, 0.25)])])
+    assert not list(contents.differing({"loss": 0.5}, {"loss": 0.25}, ""))
+    assert not list(contents.differing({"loss": torch.tensor(0.5)}, {"loss": torch.tensor(0.25)}, ""))
+    assert list(contents.differing({"loss": 0.5}, {"loss": 0.26}, ""))
+
+
+def test_values_a_line_are_read_as_lines(tmp_path: Path) -> None:
+    one, two = tmp_path / "a.json", tmp_path / "b.json"
+    one.write_text('{"a": 1}\n{"a": 2}\n', encoding="utf-8")
+    two.write_text('{"a": 1}\n{"a": 3}\n', encoding="utf-8")
+    assert contents.compare(str(one), str(one)) == ("text", [])
+    assert len(contents.compare(str(one), str(two))[1]) == 1
+
+
+def test_a_file_that_is_no_checkpoint_is_compared_as_it_is(tmp_path: Path) -> None:
+    one, two = tmp_path / "a.bin", tmp_path / "b.bin"
+    one.write_bytes(b"\x14\x15")
+    two.write_bytes(b"\x14\x16")
+    assert contents.compare(str(one), str(one)) == ("tensors", [])
+    assert contents.compare(str(one), str(two))[1]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "tells"),
+    [
+        (torch.tensor([0, 3, 3, 7]), True),
+        (torch.tensor([0, 1, 2]), True),
+        (torch.tensor([3, 0, 7]), False),
+        (torch.tensor([0.0, 1.0]), False),
+        (torch.zeros(2, 2, dtype=torch.int64), False),
+    ],
+)
+def test_offsets_in_a_batch_are_not_what_samples_hold(tensor: torch.Tensor, *, tells: bool) -> None:
+    assert loaders._tells_the_place(tensor) is tells
+
+
+@pytest.mark.usefixtures("phase")
+def test_what_a_collate_function_draws_belongs_to_the_sample() -> None:
+    def drawn(seeds: list[int]) -> list[float]:
+        samples = loaders.Samples([0] * len(seeds))
+        samples.seeds = seeds
+        return [float(torch.rand(1)) for _ in samples]
+
+    before = torch.get_rng_state()
+    assert drawn([1, 2, 3])[2] == drawn([3])[0]
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_an_object_can_be_read_without_its_class() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from multicard.verify import scratch
+from multicard.verify import scratch, trial
 from multicard.verify.plan import Plan
 from multicard.verify.probe import outputs
 from multicard.verify.probe import record as recording
@@ -117,3 +117,20 @@ def test_a_folder_that_is_gone_into_is_the_copys_own(watch: outputs.Watch) -> No
     watch("os.chdir", ("output",))
     assert not Path("output").is_symlink()
     assert Path("output/best.pt").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["tools", "jobs"])
+def test_modules_beside_the_scripts_folder_are_the_migrated_ones(tmp_path: Path, name: str) -> None:
+    for project, folder in (("one", "tools"), ("multi", name)):
+        for part in (folder, "lib"):
+            (tmp_path / project / part).mkdir(parents=True)
+            (tmp_path / project / part / f"{part[0]}.py").write_text(project)
+    place = trial.settle_over(
+        tmp_path / "one" / "tools" / "t.py",
+        tmp_path / "multi" / name / f"{name[0]}.py",
+        tmp_path / "one",
+        tmp_path / "scratch",
+    )
+    assert place.script.read_text() == "multi"
+    beside = place.script.parent.parent / "lib" / "l.py"
+    assert beside.read_text() == ("multi" if name == "tools" else "one")

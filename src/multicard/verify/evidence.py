@@ -3,7 +3,7 @@
 Free of torch: a test can write such a record by hand.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -98,12 +98,28 @@ class Pair:
     def own_steps(self) -> dict[tuple[int, int], Event]:
         return {(e["number"], e["step"]): e for e in self.original.of("step")}
 
+    @cached_property
+    def losses(self) -> tuple[tuple[float, float], ...]:
+        """What each backward pass started from, in the original and on rank 0; the sum where a step had several."""
+        return tuple(loss_pairs(self.original.of("step"), self.ranks[0].of("step")))
+
     def name_of(self, optimizer: int, parameter: int) -> str:
         for trace in (self.original, self.ranks[0]):
             for event in trace.of("names"):
                 if event["number"] == optimizer and 0 <= parameter < len(event["names"]):
                     return str(event["names"][parameter])
         return f"parameter {parameter}"
+
+
+def loss_pairs(own: Sequence[Event], other: Sequence[Event]) -> Iterator[tuple[float, float]]:
+    theirs = {(event["number"], event["step"]): event["losses"] for event in other}
+    for event in own:
+        mine, others = event["losses"], theirs.get((event["number"], event["step"]), [])
+        if len(mine) != len(others) or None in mine or None in others:
+            continue
+        yield from zip(mine, others, strict=True)
+        if len(mine) > 1:
+            yield sum(mine), sum(others)
 
 
 def key_of(event: Event) -> Key:

@@ -7,7 +7,7 @@ may fall on either side of a rounding once in a while, never regularly.
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 NUMBER = re.compile(
@@ -53,7 +53,9 @@ def read(text: str) -> Line:
     for match in NUMBER.finditer(text):
         shape.append(text[last : match.start()])
         last = match.end()
-        if UNIT.match(text, match.end()) or NAME.search(text[: match.start()]):
+        between = shape[-1] if shape else ""
+        average = len(shape) > 1 and shape[-2] == "~" and between.strip() == "("
+        if average or UNIT.match(text, match.end()) or NAME.search(text[: match.start()]):
             shape.append("~")
             continue
         shape.append("#")
@@ -89,6 +91,47 @@ def slightly_off(a: Number, b: Number) -> bool:
     return unit > 0 and (difference <= 1.01 * unit or difference <= 4e-3 * max(abs(a.value), abs(b.value)))
 
 
+SHARE = 3  # digits that a number must show to be known as a loss
+
+
+class Losses:
+    """The losses of the steps, one by one: that of the original, and that of rank 0's share.
+
+    A script that shows the loss of the last batch shows other numbers on several cards, and is right.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[float, float]] = ()) -> None:
+        self.pairs = tuple(pairs)
+
+    def shown(self, own: Number, other: Number) -> bool:
+        """Whether these are the losses of one step, in the original and on rank 0."""
+        return (
+            _digits(own) >= SHARE
+            and _digits(other) >= SHARE
+            and any(_rounds_to(a, own) and _rounds_to(b, other) for a, b in self.pairs)
+        )
+
+    def are(self, own: float, other: float) -> bool:
+        """The same of numbers that are kept as they are."""
+        return any(_same(a, own) and _same(b, other) for a, b in self.pairs)
+
+
+NO_LOSSES = Losses()
+
+
+def _same(a: float, b: float) -> bool:
+    return abs(a - b) <= 1e-6 * abs(a)
+
+
+def _digits(number: Number) -> int:
+    mantissa = number.text.lower().partition("e")[0]
+    return len(re.sub(r"\D", "", mantissa).lstrip("0"))
+
+
+def _rounds_to(value: float, number: Number) -> bool:
+    return abs(value - number.value) <= 0.51 * number.unit + 1e-6 * abs(value)
+
+
 @dataclass(frozen=True)
 class Difference:
     """One number that is not the same in both lines."""
@@ -108,24 +151,58 @@ class Comparison:
     differences: tuple[Difference, ...]
     missing: tuple[str, ...]  # shapes that the migrated run printed less often
     extra: tuple[str, ...]
+    shares: tuple[Difference, ...] = ()  # losses of one batch, of rank 0's share in the migrated run
+
+
+COLUMN = re.compile(r"(?:^|_)(?:time|seconds?|secs?|elapsed|duration|took|用时|耗时)(?:$|_)", re.IGNORECASE)
+
+
+def cells_of(text: str) -> list[str]:
+    """The cells of a line of a table; none where it is no such line."""
+    cells = [cell.strip() for cell in text.split("|")]
+    return cells if len(cells) > 2 else []
+
+
+class Table:
+    """The table in which lines come: what stands under the name of a duration is one."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def without_durations(self, text: str) -> str:
+        cells = cells_of(text)
+        if not cells:
+            return text
+        if not any(NUMBER.search(cell) for cell in cells):
+            self.names = cells
+        elif len(cells) == len(self.names):
+            odd = [bool(COLUMN.search(name)) for name in self.names]
+            return " | ".join(
+                NUMBER.sub("~", cell) if drop else cell for cell, drop in zip(cells, odd, strict=True)
+            )
+        return text
 
 
 def by_shape(lines: Sequence[str]) -> dict[str, list[tuple[Line, str]]]:
     grouped: dict[str, list[tuple[Line, str]]] = {}
+    table = Table()
     for text in lines:
         if BAR.search(text):
             continue
-        line = read(text)
+        line = read(table.without_durations(text))
         if line.shape.strip():
             grouped.setdefault(line.shape, []).append((line, text.strip()))
     return grouped
 
 
-def compare(own: Sequence[str], other: Sequence[str], *, total: int = 0) -> Comparison:
+def compare(
+    own: Sequence[str], other: Sequence[str], *, total: int = 0, losses: Losses = NO_LOSSES
+) -> Comparison:
     """Compare line by line; `total` is how many lines there are if those that are equal have been taken out."""
     mine, theirs = by_shape(own), by_shape(other)
     differences: list[Difference] = []
     excused: list[Difference] = []
+    shares: list[Difference] = []
     counted = lines = 0
     missing = [shape for shape, group in mine.items() if len(theirs.get(shape, [])) < len(group)]
     extra = [shape for shape, group in theirs.items() if len(mine.get(shape, [])) < len(group)]
@@ -134,38 +211,43 @@ def compare(own: Sequence[str], other: Sequence[str], *, total: int = 0) -> Comp
         lines += len(pairs)
         for column in range(len(group[0][0].numbers)):
             counted += len(pairs)
-            off, wrong = _column(shape, column, pairs)
+            off, wrong, share = _column(shape, column, pairs, losses)
+            shares += share
             rare = len(off) <= max(1, max(total, len(pairs)) // 10)
             (excused if rare else differences).extend(off)
             differences += wrong
     if len(excused) > max(4, max(total, counted) // 20):
         differences += excused
     differences.sort(key=lambda difference: difference.occurrence)
-    return Comparison(counted, lines, tuple(differences), tuple(missing), tuple(extra))
+    return Comparison(counted, lines, tuple(differences), tuple(missing), tuple(extra), tuple(shares))
 
 
 def _column(
-    shape: str, column: int, pairs: list[tuple[tuple[Line, str], tuple[Line, str]]]
-) -> tuple[list[Difference], list[Difference]]:
-    """Where the numbers at one place of a line differ: slightly, and more than that."""
+    shape: str, column: int, pairs: list[tuple[tuple[Line, str], tuple[Line, str]]], losses: Losses
+) -> tuple[list[Difference], list[Difference], list[Difference]]:
+    """Where the numbers at one place of a line differ: slightly, more than that, and as the losses of a batch do."""
     off: list[Difference] = []
     wrong: list[Difference] = []
+    shares: list[Difference] = []
     for i, ((a, text), (b, other)) in enumerate(pairs):
         x, y = a.numbers[column], b.numbers[column]
         if near(x, y):
             continue
-        (off if slightly_off(x, y) else wrong).append(Difference(shape, text, other, i))
-    return off, wrong
+        found = shares if losses.shown(x, y) else off if slightly_off(x, y) else wrong
+        found.append(Difference(shape, text, other, i))
+    return off, wrong, shares
 
 
-def differing_lines(own: Sequence[str], other: Sequence[str], *, in_order: bool) -> list[str]:
+def differing_lines(
+    own: Sequence[str], other: Sequence[str], *, in_order: bool, losses: Losses = NO_LOSSES
+) -> list[str]:
     """Where two text files differ; rows as sets unless order matters."""
     total = len(own)
     if not in_order:
         a, b = Counter(own), Counter(other)
         own, other = list((a - b).elements()), list((b - a).elements())
         own, other = sorted(own, key=_sortable), sorted(other, key=_sortable)
-    found = compare(own, other, total=total)
+    found = compare(own, other, total=total, losses=losses)
     told = [f"{d.own!r}, {d.other!r} in the migrated run" for d in found.differences]
     told += [f"missing in the migrated run: {shape!r}" for shape in found.missing]
     told += [f"only in the migrated run: {shape!r}" for shape in found.extra]

@@ -54,6 +54,10 @@ def _attempt(options: Options, folder: Path, progress: Progress, *, cuda: bool) 
     migrated = trial.run("migrated", options, folder, lambda s, t: progress("migrated", s, t), cuda=cuda)
     if not cuda and _refused(migrated):
         return None
+    if migrated.outcome.ended == "failed" and _cut_short(migrated):
+        # what the script makes at the end of an epoch may have been missing
+        options = replace(options, full=True)
+        migrated = trial.run("migrated", options, folder, lambda s, t: progress("migrated", s, t), cuda=cuda)
     if migrated.outcome.ended == "hung":
         return _hung(options, migrated)
     original = trial.run(
@@ -81,6 +85,11 @@ def _attempt(options: Options, folder: Path, progress: Progress, *, cuda: bool) 
         )
         return _incomparable(options, original, alone, migrated)
     return _compared(options, original, migrated)
+
+
+def _cut_short(run: Run) -> bool:
+    """Whether an epoch was left before its end, only to be done sooner."""
+    return any(event["how"] == "cut" for event in run.events("passed"))
 
 
 def wants_larger(original: Run, migrated: Run) -> bool:

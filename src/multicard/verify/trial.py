@@ -115,12 +115,15 @@ def settle_over(original: Path, migrated: Path, working: Path, root: Path) -> Pl
     """The migrated script in the place of the original, as if it had been migrated there.
 
     It finds the data that the original finds, and its modules take the place of the original's, wherever it looks
-    for them.
+    for them; so do those of its project beside its folder, where the folders of both have one name.
     """
     place = settle(original, working, root)
     inner = place.script.parent
-    scratch.lay_over(migrated.parent, inner)
-    return replace(place, script=inner / migrated.name, over=(str(migrated.parent), str(inner)))
+    own, above, copy = original.parent, migrated.parent, inner
+    while own.name == above.name and working in own.parents and above.parent not in own.parents:
+        own, above, copy = own.parent, above.parent, copy.parent
+    scratch.lay_over(above, copy)
+    return replace(place, script=inner / migrated.name, over=(str(above), str(copy)))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ TITLE_PRINTED = Text("printed numbers", "打印的数值")
 
 def compared_lines(pair: Pair) -> printed.Comparison:
     """Lines of one shape compared; what rank 0 shows of its own share while it trains is left out."""
-    found = printed.compare(pair.original.lines, pair.ranks[0].lines)
+    found = _lines(pair)
     own = shown_in_training(pair)
     return replace(
         found,
@@ -23,6 +23,10 @@ def compared_lines(pair: Pair) -> printed.Comparison:
             d for d in found.differences if d.shape not in own and not _tells_the_size(pair, d)
         ),
     )
+
+
+def _lines(pair: Pair) -> printed.Comparison:
+    return printed.compare(pair.original.lines, pair.ranks[0].lines, losses=printed.Losses(pair.losses))
 
 
 def _tells_the_size(pair: Pair, difference: printed.Difference) -> bool:
@@ -34,29 +38,41 @@ def _tells_the_size(pair: Pair, difference: printed.Difference) -> bool:
 
 
 def share_lines(pair: Pair) -> list[printed.Difference]:
-    """Lines with other numbers that rank 0 prints inside a training loop: the loss of its own batch, say."""
+    """Lines with other numbers that rank 0 prints of its own share: in a training loop, or the loss of a batch."""
     own = shown_in_training(pair)
-    found = printed.compare(pair.original.lines, pair.ranks[0].lines)
-    return [difference for difference in found.differences if difference.shape in own]
+    found = _lines(pair)
+    return [difference for difference in found.differences if difference.shape in own] + [*found.shares]
 
 
 def shown_in_training(pair: Pair) -> frozenset[str]:
-    """Shapes of lines that rank 0 prints between two training batches, and not after an evaluation there."""
+    """Shapes of lines that rank 0 prints of its own share: between two batches that were dealt to it.
+
+    Not what it prints between training batches after an evaluation there.
+    """
     shapes: set[str] = set()
     training = {tuple(event["key"]) for event in pair.ranks[0].of("trains")}
+    dealt = {
+        (passage.key, passage.number)
+        for passage in pair.passages.values()
+        if passage.key not in training and len({str(share) for share in passage.shares.values()}) > 1
+    }
     open_passes: set[tuple[object, ...]] = set()
+    evaluating: set[tuple[object, ...]] = set()
     evaluated = False
     for event in pair.ranks[0].events:
         kind = event["kind"]
         key = tuple(event["key"]) if "key" in event else ()
         if kind == "pass" and key in training:
             open_passes.add(key)
+        elif kind == "batch" and (key, event["number"]) in dealt:
+            evaluating.add(key)
         elif kind == "passed":
             open_passes.discard(key)
+            evaluating.discard(key)
             evaluated |= key not in training
         elif kind == "batch" and key in training:
             evaluated = False
-        elif kind == "print" and (event.get("between") or (open_passes and not evaluated)):
+        elif kind == "print" and (event.get("between") or evaluating or (open_passes and not evaluated)):
             shapes.add(printed.read(event["text"]).shape)
     return frozenset(shapes)
 
@@ -78,9 +94,9 @@ def check_printed(pair: Pair) -> Check:
             "printed",
             TITLE_PRINTED,
             "told",
-            f"{found.numbers - len(shares)} numbers agree; inside the training loop rank 0 shows its own share:"
+            f"{found.numbers - len(shares)} numbers agree; of a training batch rank 0 shows its own share:"
             f" {shares[0].other!r}",
-            f"{found.numbers - len(shares)} 个数值一致；训练循环内 rank0 显示的是自己那一份：{shares[0].other!r}",
+            f"{found.numbers - len(shares)} 个数值一致；对训练批次 rank0 显示的是自己那一份：{shares[0].other!r}",
         )
     if not found.numbers:
         return check(

@@ -83,10 +83,15 @@ def _padding_of_batches(passage: Passage, batch: int, world: int) -> int:
 
 
 def training_passages(pair: Pair) -> list[Passage]:
+    """Passes over training data on which an optimizer has stepped; not a look at the first batch."""
+    used = {(key_of(e), e["number"]) for trace in pair.ranks for e in trace.of("used")}
     found = [
         p
-        for (key, _), p in pair.passages.items()
-        if key in pair.training and not p.evaluates and any(p.shares.values())
+        for (key, number), p in pair.passages.items()
+        if key in pair.training
+        and not p.evaluates
+        and any(p.shares.values())
+        and (not used or (key, number) in used)
     ]
     return sorted(found, key=lambda p: (p.key, p.number))
 

@@ -6,6 +6,7 @@ the number of ranks do not matter. Whether the dealing was right is judged from 
 it.
 """
 
+import contextlib
 import dis
 import json
 import math
@@ -76,6 +77,10 @@ class Pass:
     number: int
     given: int = 0
     ended: bool = False
+    used: bool = False  # an optimizer has stepped on it
+    taken: bool = False  # by `next`, and not in a loop
+    begun_at: int = 0
+    given_at: int = 0
     batches: list[list[int]] = field(default_factory=list)
     drawn: Iterator[Any] | None = None
     iterator: Any = None
@@ -103,6 +108,7 @@ class Course:
         self.plan: Plan | None = None
         self.replay: Replay | None = None
         self.made: dict[str, int] = {}
+        self.moment = 0  # counts passes and batches
         self.per_step = 0  # batches to an optimizer step
         self.steps = 0
         self.finish_at: int | None = None
@@ -261,8 +267,10 @@ def _number(key: Sequence[Any]) -> int:
 
 def _shuffles(loader: Any) -> bool | None:
     sampler = loader.sampler
-    if loader.batch_sampler is not None and type(loader.batch_sampler) is not data.BatchSampler:
-        return None  # the sampler beside it is not used
+    if loader.batch_sampler is not None:
+        if type(loader.batch_sampler) is not data.BatchSampler:
+            return None  # the sampler beside it is not used
+        sampler = loader.batch_sampler.sampler
     if isinstance(sampler, data.SequentialSampler):
         return False
     if isinstance(sampler, (data.RandomSampler, data.SubsetRandomSampler, data.WeightedRandomSampler)):
@@ -455,6 +463,7 @@ def _iter(original: Function) -> Function:
         )
         if through.replayed and dealer.counterpart is not None:
             through.seed = dealer.counterpart.seeds.get(through.number)
+        through.begun_at = COURSE.moment = COURSE.moment + 1
         iterator = original(self)
         through.iterator = weakref.ref(iterator)
         iterator._through = through  # noqa: SLF001
@@ -508,6 +517,8 @@ def _give(through: Pass, fetch_next: Callable[[], Any], *, in_a_loop: bool) -> A
         raise
     given = through.given
     through.given += 1
+    through.given_at = COURSE.moment = COURSE.moment + 1
+    through.taken = not in_a_loop
     dealer.total += not through.evaluates
     PENDING.append(through)
     if isinstance(batch, streams.Carried):
@@ -582,6 +593,12 @@ def _firsts(batch: Any, starts: list[int], rows: int) -> list[list[float]]:
     return [short(tensor[start]) for start in starts if start < rows]
 
 
+def _tells_the_place(tensor: torch.Tensor) -> bool:
+    """Whether it counts up from zero, as the place of each sample in its batch does."""
+    whole = tensor.dim() == 1 and not tensor.is_floating_point() and tensor.dtype != torch.bool
+    return bool(whole and tensor[0] == 0 and (tensor[1:] >= tensor[:-1]).all())
+
+
 def short(tensor: torch.Tensor) -> list[float]:
     """A checksum of a tensor, its norm and its sum."""
     wide = tensor.detach().to(torch.float64 if not tensor.is_complex() else torch.complex128)
@@ -594,7 +611,7 @@ def short(tensor: torch.Tensor) -> list[float]:
 def _some_tensor(batch: Any, rows: int) -> torch.Tensor | None:
     if isinstance(batch, torch.Tensor):
         fits = batch.dim() > 0 and batch.shape[0] == rows and batch.layout == torch.strided and rows > 0
-        return batch if fits else None
+        return batch if fits and not _tells_the_place(batch) else None
     parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
     return next((found for part in parts if (found := _some_tensor(part, rows)) is not None), None)
 
@@ -709,9 +726,14 @@ def stepped() -> None:
     if not PENDING:
         return
     alive = [entry for entry in PENDING if entry.iterator is not None and entry.iterator() is not None]
+    latest = max((entry.begun_at for entry in alive if not entry.taken), default=0)
+    alive = [entry for entry in alive if not (entry.taken and entry.given_at < latest)]
     count: dict[tuple[str, int], int] = {}
     news = False
     for through in alive or list(PENDING):
+        if not through.used:
+            through.used = True
+            recording.record().write("used", key=through.dealer.key, number=through.number)
         dealer = through.dealer
         count[dealer.key] = count.get(dealer.key, 0) + 1
         if not dealer.trains:
@@ -739,9 +761,39 @@ def _fetch(original: Function) -> Function:
                 before = randomness.states() if at == 0 and tag[-1] == 0 else {}
                 samples.append(_one(self.dataset, index))
                 _note_augmentation(before, tag)
-        return self.collate_fn(samples)
+        samples = Samples(samples)
+        samples.seeds = [
+            randomness.mix(randomness.PHASE.seed, *tag, *_numbers(self.dataset, i), 1) for i in indices
+        ]
+        try:
+            return self.collate_fn(samples)
+        finally:
+            samples.leave()
 
     return fetch_seeded
+
+
+class Samples(list[Any]):
+    """Samples on their way into a batch: what is drawn while each is looked at is drawn for that one."""
+
+    seeds: Sequence[int] = ()
+    outside: "contextlib.ExitStack | None" = None
+
+    def __iter__(self) -> Iterator[Any]:
+        self.leave()
+        self.outside = contextlib.ExitStack()
+        self.outside.enter_context(randomness.generators_kept())
+        self.outside.enter_context(randomness.as_before_training())
+        for sample, seed in zip(super().__iter__(), self.seeds, strict=True):
+            randomness.seed_all(seed)
+            yield sample
+        self.leave()
+
+    def leave(self) -> None:
+        """They have been looked at: draws are those of the batch again."""
+        if self.outside is not None:
+            self.outside.close()
+            self.outside = None
 
 
 OWN: "weakref.WeakKeyDictionary[Any, list[Callable[[int], object]]]" = weakref.WeakKeyDictionary()

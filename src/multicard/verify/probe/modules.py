@@ -208,7 +208,9 @@ def note_models(parameters: list[Tensor], occasion: str) -> None:
     from multicard.verify.probe import training
 
     holding = _holding(parameters)
+    # what has not been called yet holds what it was made with, which the other run takes over at its first call
     kept = [module for module in roots_alive() if module not in holding]
+    holding, kept = ([m for m in some if id(m) in BEGUN] for some in (holding, kept))
     for module, trained in [*((m, True) for m in holding), *((m, False) for m in kept)]:
         named = [(strip(name), p) for name, p in module.named_parameters()]
         if named:

@@ -29,7 +29,7 @@ def is_a_batch_size(name: object) -> bool:
 
 def larger(name: object, value: object) -> Any:
     """The value that stands for this one under this name."""
-    if not isinstance(value, int) or isinstance(value, bool) or not is_a_batch_size(name):
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1 or not is_a_batch_size(name):
         return value
     becomes = LARGER.get(value, value * LARGER.get(0, 1))
     if becomes != value:

@@ -267,3 +267,14 @@ def test_one_line_that_makes_both_kinds_tells_them_by_what_it_is_given(made: str
     assert site.condition == condition
     assert (len(site.train), len(site.evaluate), len(site.spilled)) == ((1, 1, 0) if condition else (1, 0, 1))
     assert [shared for _, shared in lines(facts)] == [bool(condition)]
+
+
+def test_loaders_of_one_line_stay_whole_where_their_loop_is_not_understood() -> None:
+    made, _ = CONDITIONS["a default"]
+    head = NET.replace(
+        "loader = DataLoader(data, 8, shuffle=True)\nval_loader = DataLoader(val_set, 8)\n", made
+    )
+    facts = facts_of(head + LOOP + VISIT.replace("hits +=", "hits = hits * 2 +"))
+    [site] = facts.dealing.sites
+    assert (len(site.train), len(site.evaluate), len(site.spilled)) == (1, 0, 1)
+    assert whole(facts) == ["build(b, False)"]

@@ -335,7 +335,14 @@ def test_an_empty_training_set_fails_as_in_dataloader() -> None:
 
 @pytest.mark.parametrize(
     "function",
-    [rt.all_reduce_sum, rt.all_reduce_max, rt.all_reduce_min, rt.gather_in_order, rt.broadcast_value],
+    [
+        rt.all_reduce_sum,
+        rt.all_reduce_mean,
+        rt.all_reduce_max,
+        rt.all_reduce_min,
+        rt.gather_in_order,
+        rt.broadcast_value,
+    ],
     ids=lambda function: function.__name__,
 )
 @pytest.mark.parametrize(
@@ -549,6 +556,7 @@ NEVER_ALONE = {
     "NullWriter",  # stands on other ranks only
     "accumulate",  # leaves what is not wrapped alone, in any world
     "all_reduce_max",  # sent on to all_reduce_sum
+    "all_reduce_mean",
     "all_reduce_min",
     "device_ids",  # asks the model, not the world
     "own_buffers",  # the same in any world: a model's own business

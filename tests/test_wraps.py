@@ -143,6 +143,13 @@ UNFIT = {
         ),
         "`autograd.grad` goes through it",
     ),
+    "a penalty of gradients, asked for by name": (
+        LOOP.replace(
+            "        optimizer.zero",
+            "        torch.autograd.grad(outputs=loss, inputs=x)\n        optimizer.zero",
+        ),
+        "`autograd.grad` goes through it",
+    ),
     "two backward passes": (
         LOOP.replace("loss.backward()", "loss.backward(retain_graph=True)\n        loss.backward()"),
         "several backward passes",

@@ -22,6 +22,7 @@ class How(Enum):
     """How shares are put together."""
 
     SUM = "all_reduce_sum"
+    MEAN = "all_reduce_mean"
     MAX = "all_reduce_max"
     MIN = "all_reduce_min"
     GATHER = "gather_in_order"
@@ -53,6 +54,8 @@ class Reading:
     meters: dict[str, "Meter"] = field(default_factory=dict)
     own: set[str] = field(default_factory=set)
     """Objects of the user's that are made before the loop and that nobody reads after it."""
+    running: list[str] = field(default_factory=list)
+    """Running means: where all ranks have as many batches, the mean of theirs is that of all batches."""
 
     def of(self, how: How) -> list[str]:
         """The names to be put together this way, in the order in which the loop changes them."""
@@ -184,10 +187,9 @@ class _Reader:
 
     def read(self) -> Reading:
         self._collect(self.loop.body)
-        targets = {node.id for node in walk(self.loop.target) if isinstance(node, ast.Name)}
         for name, writes in self.writes.items():
-            self._judge(name, writes, targets)
-        self._judge_counter(targets)
+            self._judge(name, writes)
+        self._judge_counter()
         self._leaves()
         return self.reading
 
@@ -310,11 +312,9 @@ class _Reader:
 
     # --- what is carried ---------------------------------------------------------------------------------------
 
-    def _judge(
-        self, name: str, writes: list[tuple[str, ast.AST, ast.expr | None]], targets: set[str]
-    ) -> None:
+    def _judge(self, name: str, writes: list[tuple[str, ast.AST, ast.expr | None]]) -> None:
         root = self.roots[name]
-        if name in targets:
+        if name in self.targets:
             return
         if not self._outlives(name, root, writes):
             if isinstance(root, ast.Name) and self._start(name) == "meter":
@@ -328,6 +328,8 @@ class _Reader:
         if carried is How.METER and self._dependence(name, writes) is None:
             self._judge_meter(name, root, node)
         elif carried is None:
+            if self._runs(name, writes):
+                self.reading.running.append(name)
             self.reading.problem(
                 node,
                 f"`{name}` leaves the loop and is not a plain sum or list that starts before it",
@@ -440,6 +442,74 @@ class _Reader:
     def _outside(self, name: str) -> bool:
         return self._start(name) != ""
 
+    # --- running means -----------------------------------------------------------------------------------------
+
+    def _runs(self, name: str, writes: list[tuple[str, ast.AST, ast.expr | None]]) -> bool:
+        """Whether each write is linear in the value so far: `m = (m * i + x) / (i + 1)`, `m = 0.9 * m + 0.1 * x`."""
+        mentioned = False
+        for _, node, value in writes:
+            if value is None or not all(self._asks_alike(test, name) for test in self._tests(node)):
+                return False
+            match node:
+                case ast.Assign(targets=[ast.Name() | ast.Attribute()]):
+                    linear = self._linear(value, name)
+                    mentioned |= self._mentions(value, name)
+                case ast.AugAssign(target=ast.Name() | ast.Attribute(), op=ast.Add() | ast.Sub()):
+                    linear = self._linear(value, name)
+                    mentioned |= self._mentions(value, name)
+                case ast.AugAssign(target=ast.Name() | ast.Attribute(), op=ast.Mult() | ast.Div()):
+                    linear = self._alike(value)
+                    mentioned = True
+                case _:
+                    return False
+            if not linear:
+                return False
+        return mentioned
+
+    def _linear(self, value: ast.expr, name: str) -> bool:
+        if not self._mentions(value, name):
+            return True
+        match value:
+            case ast.Name() | ast.Attribute():
+                return self._is(value, name)
+            case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+                return self._linear(left, name) and self._linear(right, name)
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                return (self._alike(left) and self._linear(right, name)) or (
+                    self._linear(left, name) and self._alike(right)
+                )
+            case ast.BinOp(left=left, op=ast.Div(), right=right):
+                return self._linear(left, name) and self._alike(right)
+            case ast.UnaryOp(op=ast.USub(), operand=inner):
+                return self._linear(inner, name)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return (
+                    self._asks_alike(test, name) and self._linear(body, name) and self._linear(orelse, name)
+                )
+            case _:
+                return False
+
+    def _asks_alike(self, test: ast.expr, name: str) -> bool:
+        """Whether a test has one answer on all ranks: of the number of the batch, or whether there is a value yet."""
+        match test:
+            case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]):
+                return self._is(left, name) or self._alike(left)
+            case _:
+                return self._alike(test)
+
+    def _alike(self, value: ast.expr) -> bool:
+        """Whether all ranks have one value: of constants, the number of the batch, and what the loop leaves alone."""
+        for part in walk(value):
+            if isinstance(part, ast.Call | ast.Subscript | ast.Lambda):
+                return False
+            if isinstance(part, ast.Name | ast.Attribute):
+                text = self.module.text(part)
+                if text in self.numbered:
+                    continue
+                if text in self.writes or text in self.targets:
+                    return False
+        return True
+
     # --- what a write depends on -------------------------------------------------------------------------------
 
     def _dependence(
@@ -501,6 +571,11 @@ class _Reader:
             isinstance(part, ast.Name | ast.Attribute) and self.module.text(part) in names
             for part in walk(node)
         )
+
+    @cached_property
+    def targets(self) -> frozenset[str]:
+        """The names of the loop's own target."""
+        return frozenset(node.id for node in walk(self.loop.target) if isinstance(node, ast.Name))
 
     @cached_property
     def numbered(self) -> frozenset[str]:
@@ -754,12 +829,12 @@ class _Reader:
         self.reading.carried.append(Carried(name, How.METER, node))
         self.reading.meters[name] = meter
 
-    def _judge_counter(self, targets: set[str]) -> None:
+    def _judge_counter(self) -> None:
         end = self.loop.end_lineno or 0
         for node in walk(self.scope):
             if (
                 isinstance(node, ast.Name)
-                and node.id in targets
+                and node.id in self.targets
                 and isinstance(node.ctx, ast.Load)
                 and node.lineno > end
                 and node not in self.inside

@@ -399,6 +399,9 @@ class Interpreter:
         return True
 
     def exec_Delete(self, node: ast.Delete) -> bool:
+        for target in node.targets:
+            if isinstance(target, ast.Attribute | ast.Subscript):
+                self.eval(target)
         return True
 
     def exec_Assert(self, node: ast.Assert) -> bool:
@@ -1003,6 +1006,8 @@ class Interpreter:
                     )
                 if attr == "T":
                     return one(couplings.laid_out(value, couplings.TURNED))
+                if attr == "data":
+                    return one(Data(frozenset(), value.loaders, value.tags))
                 if attr in libraries.DATA_ATTRIBUTES:
                     return one(value)
                 return one(Method(value, attr, node))
@@ -1274,7 +1279,10 @@ class Interpreter:
         return whole
 
     def _divided(self, node: ast.BinOp | ast.AugAssign, left: Data, right: Data) -> Data:
-        """A quotient: of a sum it makes a mean, over a count that each rank has to itself a local one."""
+        """A quotient: of a sum it makes a mean, over a count that each rank has to itself a local one.
+
+        The share that one size has of another is none.
+        """
         whole = merge([left, right])
         over, under = sums_in(left), sums_in(right)
         if left.models and right.models and over and under:
@@ -1287,6 +1295,8 @@ class Interpreter:
                 whole = Data(whole.models, whole.loaders, whole.tags | {mean_at(node)})
             if right.loaders or "size" in right.tags or "count" in right.tags:
                 return Data(whole.models, whole.loaders, (whole.tags - {"summed", "count"}) | {"averaged"})
+        if not left.models and right.tags & {"size", "count"}:
+            return Data(whole.models, whole.loaders, whole.tags - {"size", "count"})
         return whole
 
     def eval_UnaryOp(self, node: ast.UnaryOp) -> Values:

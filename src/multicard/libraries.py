@@ -946,7 +946,7 @@ def _averaged_model(run: "Interpreter", name: str, place: ast.AST, bound: dict[s
 
 
 def _backward(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
-    values = bound.get("0", bound.get("tensors", NOTHING))
+    values = bound.get("0", bound.get("tensors", bound.get("outputs", NOTHING)))
     run.record(
         "backward" if name.endswith("backward") else "autograd_grad", name, place, data_of(values), bound
     )

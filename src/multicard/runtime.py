@@ -14,7 +14,8 @@ The file stands alone: it needs torch (2.1 or newer) and may be copied beside an
               set_epoch, share_of, global_batches, whole_loader
     model     device_ids, all_trainable, own_buffers, forward_of, unwrap, sync_buffers, broadcast_model,
               accumulate, average_gradients, scale_by_count, scale_by_ranks, sum_over_ranks, all_gather_with_grad
-    values    broadcast_value, any_rank, all_reduce_sum, all_reduce_max, all_reduce_min, gather_in_order
+    values    broadcast_value, any_rank, all_reduce_sum, all_reduce_mean, all_reduce_max, all_reduce_min,
+              gather_in_order
     files     save_checkpoint, NullWriter
 
 Two things hold for all of it. A function that talks to the other ranks says so ("collective"): every rank has
@@ -76,6 +77,7 @@ __all__ = [
     "accumulate",
     "all_gather_with_grad",
     "all_reduce_max",
+    "all_reduce_mean",
     "all_reduce_min",
     "all_reduce_sum",
     "all_trainable",
@@ -1346,6 +1348,18 @@ def all_reduce_sum(*values: Any) -> Any:
     return _reduce(values, "sum")
 
 
+def all_reduce_mean(*values: Any) -> Any:
+    """The mean over all ranks of each value; otherwise like all_reduce_sum.
+
+        running = all_reduce_mean(running)
+        print(running / (step + 1))
+
+    For running means and for sums that are divided by what this rank counted. It is the mean over all data
+    where each rank saw as many batches of one size, as in training; never for evaluation.
+    """
+    return _reduce(values, "mean")
+
+
 def all_reduce_max(*values: Any) -> Any:
     """The largest over all ranks of each value, nan if any is; otherwise like all_reduce_sum."""
     return _reduce(values, "max")
@@ -1405,6 +1419,7 @@ def _extreme(shares: list[Any], of: Callable[[list[Any]], Any]) -> Any:
 
 _NUMBERS: dict[str, Callable[[list[Any]], Any]] = {
     "sum": sum,
+    "mean": lambda shares: sum(shares) / len(shares),
     "max": lambda shares: _extreme(shares, max),
     "min": lambda shares: _extreme(shares, min),
 }
@@ -1414,14 +1429,13 @@ def _folded_tensors(operation: str, own: Any, shares: list[Any]) -> torch.Tensor
     tensors = [share for share in shares if isinstance(share, torch.Tensor)]
     device = own.device if isinstance(own, torch.Tensor) else tensors[0].device
     dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
-    if any(isinstance(share, float) for share in shares) and not (
-        dtype.is_floating_point or dtype.is_complex
-    ):
+    fractions = operation == "mean" or any(isinstance(share, float) for share in shares)
+    if fractions and not (dtype.is_floating_point or dtype.is_complex):
         dtype = torch.get_default_dtype()
     wide = [torch.as_tensor(share, device=device).detach().to(_wide(dtype, device)) for share in shares]
-    combine: Any = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum}[operation]
+    combine: Any = {"max": torch.maximum, "min": torch.minimum}.get(operation, torch.add)
     total: torch.Tensor = functools.reduce(combine, wide)
-    return total.to(dtype)
+    return (total / len(wide) if operation == "mean" else total).to(dtype)
 
 
 def _wide(dtype: torch.dtype, device: torch.device) -> torch.dtype:
@@ -1436,12 +1450,12 @@ def _wide(dtype: torch.dtype, device: torch.device) -> torch.dtype:
 def _folded_arrays(operation: str, numpy: Any, shares: list[Any]) -> Any:
     arrays = [share for share in shares if isinstance(share, (numpy.ndarray, numpy.generic))]
     dtype = numpy.result_type(*(share.dtype for share in arrays))
-    if any(type(share) is float for share in shares):
+    if operation == "mean" or any(type(share) is float for share in shares):
         dtype = numpy.result_type(dtype, numpy.float16)
     wide = {"f": numpy.float64, "c": numpy.complex128}.get(dtype.kind, numpy.int64)
-    combine = {"sum": numpy.add, "max": numpy.maximum, "min": numpy.minimum}[operation]
+    combine = {"max": numpy.maximum, "min": numpy.minimum}.get(operation, numpy.add)
     total = functools.reduce(combine, (numpy.asarray(share).astype(wide) for share in shares))
-    total = numpy.asarray(total).astype(dtype)
+    total = numpy.asarray(total / len(shares) if operation == "mean" else total).astype(dtype)
     return total if any(isinstance(share, numpy.ndarray) for share in arrays) else total[()]
 
 

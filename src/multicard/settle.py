@@ -30,6 +30,7 @@ RUNTIME = frozenset(
         "accumulate",
         "all_gather_with_grad",
         "all_reduce_max",
+        "all_reduce_mean",
         "all_reduce_min",
         "all_reduce_sum",
         "any_rank",

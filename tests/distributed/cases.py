@@ -213,6 +213,15 @@ def case_a_rank_without_data_holds_what_it_began_with() -> None:
     assert rt.all_reduce_sum(None) is None
 
 
+def case_means() -> None:
+    middle = (WORLD - 1) / 2
+    assert rt.all_reduce_mean(RANK, float(RANK)) == (middle, middle)
+    assert torch.allclose(rt.all_reduce_mean(torch.tensor([RANK, 5.0])), torch.tensor([middle, 5.0]))
+    assert rt.all_reduce_mean(torch.tensor(RANK)).item() == middle
+    assert rt.all_reduce_mean(np.array([RANK, 1.5])).tolist() == [middle, 1.5]
+    assert rt.all_reduce_mean({"loss": np.int64(RANK)}) == {"loss": middle}
+
+
 def case_extremes() -> None:
     assert rt.all_reduce_max(RANK, -float(RANK)) == (WORLD - 1, 0.0)
     assert rt.all_reduce_min(RANK, -float(RANK)) == (0, 1.0 - WORLD)

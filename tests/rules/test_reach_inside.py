@@ -22,6 +22,7 @@ MIGRATED = {
         "decay = [p for n, p in model.named_parameters() if 'bias' not in n]",
         "decay = [p for n, p in model.module.named_parameters() if 'bias' not in n]",
     ),
+    "what it keeps, taken away": ("del model.seen[:]", "del model.module.seen[:]"),
     "its children": (
         "for part in model.children():\n    print(part)",
         "for part in model.module.children():",

@@ -246,25 +246,79 @@ def test_attributes_of_a_trainer() -> None:
     assert (added(script, text), reasons) == ("            self.hits = all_reduce_sum(self.hits)", [])
 
 
-def test_a_total_of_training_that_is_given_away_with_the_length_of_this_rank_stays() -> None:
+def test_a_total_of_training_that_is_given_away_with_the_length_of_this_rank_is_a_mean() -> None:
     script = (
         NET
         + "def one_epoch():\n    running = 0.0\n    for x, y in loader:\n        loss = criterion(model(x), y)\n"
         "        loss.backward()\n        optimizer.step()\n        running += loss.item()\n"
         "    return running, len(loader)\n\nfor epoch in range(3):\n    total, n = one_epoch()\n    print(total / n)\n"
     )
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("    running = all_reduce_mean(running)", [])
+
+
+COUNTED = LOOP.replace("    for x, y in loader:", "    mean = 0.0\n    for i, (x, y) in enumerate(loader):")
+MEANS = {
+    "a total divided by a count of this rank": (
+        COUNTED + "        mean += loss.item()\n    print(mean / (i + 1))\n"
+    ),
+    "a running mean": COUNTED + "        mean = (mean * i + loss.item()) / (i + 1)\n    print(mean)\n",
+    "a running mean of steps towards it": COUNTED
+    + "        mean += (loss.item() - mean) / (i + 1)\n    print(mean)\n",
+    "a moving average": COUNTED + "        mean = 0.9 * mean + 0.1 * loss.item()\n    print(mean)\n",
+    "a moving average that fades": COUNTED
+    + "        mean *= 0.9\n        mean += 0.1 * loss.item()\n    print(mean)\n",
+    "a moving average that begins with the first": COUNTED.replace("= 0.0", "= None")
+    + "        mean = loss.item() if mean is None else 0.9 * mean + 0.1 * loss.item()\n    print(mean)\n",
+    "a moving average that begins with the first batch": COUNTED
+    + "        if i == 0:\n            mean = loss.item()\n        else:\n"
+    "            mean = 0.9 * mean + 0.1 * loss.item()\n    print(mean)\n",
+}
+NO_MEANS = {
+    "not linear": COUNTED + "        mean = mean * mean + loss.item()\n    print(mean)\n",
+    "weighted by what this rank has": COUNTED + "        mean = mean * loss.item() + 1\n    print(mean)\n",
+    "under what this rank has": COUNTED
+    + "        if loss.item() > 1:\n            mean = 0.9 * mean + 0.1 * loss.item()\n    print(mean)\n",
+    "shown in the loop alone": COUNTED
+    + "        mean = 0.9 * mean + 0.1 * loss.item()\n        print(mean)\n",
+}
+
+
+@pytest.mark.parametrize("loop", MEANS.values(), ids=MEANS)
+def test_means_of_training_are_those_of_all_ranks(loop: str) -> None:
+    script = NET + loop
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("    mean = all_reduce_mean(mean)", [])
+
+
+@pytest.mark.parametrize("loop", NO_MEANS.values(), ids=NO_MEANS)
+def test_what_is_no_mean_stays(loop: str) -> None:
+    script = NET + loop
     assert migrate(rule, script) == (script, [])
 
 
-def test_a_total_of_training_that_is_divided_by_a_count_of_this_rank_stays() -> None:
-    loop = LOOP.replace(
-        "    for x, y in loader:", "    running = 0.0\n    for i, (x, y) in enumerate(loader):"
+def test_a_running_mean_of_an_evaluation_is_not_that_of_all_ranks() -> None:
+    part = evaluation(
+        "mean, n = 0.0, 0", "n += 1\nmean += (criterion(out, y).item() - mean) / n", "print(mean)"
     )
-    script = NET + loop + "        running += loss.item()\n    print(running / (i + 1))\n"
+    script = NET + LOOP + part
     assert migrate(rule, script) == (script, [])
 
 
-def test_a_total_that_a_caller_divides_by_a_kept_length_stays_this_ranks_own() -> None:
+def test_what_all_ranks_count_alike_is_not_added_up() -> None:
+    loop = (
+        COUNTED.replace("mean", "skipped")
+        .replace("= 0.0", "= 0")
+        .replace(
+            "        loss.backward()",
+            "        if torch.isnan(loss):\n            skipped += 1\n            continue\n        loss.backward()",
+        )
+    )
+    script = NET + loop + "    print(skipped)\n"
+    assert migrate(rule, script) == (script, [])
+
+
+def test_a_total_that_a_caller_divides_by_a_kept_length_is_the_mean_of_the_ranks() -> None:
     script = (
         NET
         + "def train_one(batches):\n    total = 0.0\n    for x, y in batches:\n"
@@ -272,4 +326,5 @@ def test_a_total_that_a_caller_divides_by_a_kept_length_stays_this_ranks_own() -
         + "        total += loss.item()\n    return total\n\n\nsteps = len(loader)\n"
         + "for epoch in range(3):\n    print(train_one(loader) / steps)\n"
     )
-    assert migrate(rule, script) == (script, [])
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("    total = all_reduce_mean(total)", [])

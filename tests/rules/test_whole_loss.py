@@ -186,6 +186,10 @@ LEFT_ALONE = {
     ),
     "sums in evaluation": LOOP + "with torch.no_grad():\n    for x, y in val_loader:\n"
     "        print((model(x) - y).pow(2).sum() / (y > 0).sum())\n",
+    "means weighted by the share of one size in another": loop(
+        "share = 1.0 - x.size(1) * x.size(2) / float(x.size(3))",
+        "loss = share * criterion(model(x), y) + (1 - share) * criterion(model(-x), y)",
+    ),
     "a mean of means over two heads": loop("loss = (criterion(model(x), y) + criterion(model(-x), y)) / 2"),
 }
 

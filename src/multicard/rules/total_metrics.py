@@ -24,9 +24,9 @@ After:
 import ast
 from collections.abc import Iterator
 
-from multicard.carried import How, Reading, read_loop
+from multicard.carried import Carried, How, Reading, read_loop
 from multicard.edits import insert_after
-from multicard.facts import Facts
+from multicard.facts import Facts, Training
 from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.quotients import given_by, returned
@@ -63,17 +63,57 @@ def find(facts: Facts) -> Iterator[Finding]:
         ):
             done.add(node)
             module = training.loop.module
-            reading = read_loop(facts, module, node)
-            reading.carried = [
-                item for item in reading.carried if adds_up(facts, module, node, item.name, item.how)
-            ]
-            reading.carried = [item for item in reading.carried if item.how is not How.COUNT]
-            yield from _totals(facts, module, node, reading)
+            yield from _totals(facts, module, node, _of_training(facts, training, module, node))
+
+
+def _of_training(facts: Facts, training: Training, module: Module, loop: ast.For) -> Reading:
+    """What a training loop counts: totals, or means where they are divided by what this rank counted.
+
+    Ranks train on as many batches, of one size: the mean of their means is that of all.
+    """
+    reading = read_loop(facts, module, loop)
+    carried = []
+    for item in reading.carried:
+        if item.how is How.COUNT or counted_alike(facts, module, loop, item.name):
+            continue
+        if adds_up(facts, module, loop, item.name, item.how):
+            carried.append(item)
+        elif item.how is How.SUM and training.loaders and divided_by_own(facts, module, loop, item.name):
+            carried.append(Carried(item.name, How.MEAN, item.node))
+    if training.loaders:
+        carried += [Carried(name, How.MEAN, loop) for name in reading.running]
+    reading.carried = carried
+    return reading
+
+
+def counted_alike(facts: Facts, module: Module, loop: ast.For, name: str) -> bool:
+    """Whether all ranks count the same: constants, under conditions on which they agree."""
+    from multicard.rules import agree_to_stop
+
+    agreed = {
+        edit.span.start
+        for finding in agree_to_stop.find(facts)
+        for edit in finding.edits
+        if edit.module is module
+    }
+    writes = [
+        node
+        for node in nodes(loop, ast.AugAssign)
+        if isinstance(node.target, ast.Name | ast.Attribute) and module.text(node.target) == name
+    ]
+    return bool(writes) and all(
+        isinstance(node.value, ast.Constant)
+        and any(
+            isinstance(parent, ast.If) and module.span(parent.test).start in agreed
+            for parent in facts.ancestors(module, node)
+        )
+        for node in writes
+    )
 
 
 def _totals(facts: Facts, module: Module, loop: ast.For, reading: Reading) -> Iterator[Finding]:
     lines = []
-    for how in (How.SUM, How.MAX, How.MIN, How.GATHER):
+    for how in (How.SUM, How.MEAN, How.MAX, How.MIN, How.GATHER):
         names = reading.of(how)
         if names:
             together = ", ".join(names)
@@ -115,11 +155,18 @@ def adds_up(facts: Facts, module: Module, loop: ast.For, name: str, how: How) ->
     """Whether a total of a training loop is only ever divided by what is a total too."""
     if how not in {How.SUM, How.METER, How.GATHER, How.MAX, How.MIN}:
         return False
-    scope = facts.scope(module, loop)
+    scope, end = facts.scope(module, loop), loop.end_lineno or 0
+    return not divided_by_own(facts, module, loop, name) and not any(
+        _handed_on(facts, module, call) for call in nodes(scope, ast.Call) if call.lineno > end
+    )
+
+
+def divided_by_own(facts: Facts, module: Module, loop: ast.For, name: str) -> bool:
+    """Whether a total is divided by a number of batches that this rank counted for itself."""
     end = loop.end_lineno or 0
     inside = held(loop)
     counters = {part.id for part in walk(loop.target) if isinstance(part, ast.Name)}
-    for node in walk(scope):
+    for node in walk(facts.scope(module, loop)):
         if not isinstance(node, ast.BinOp | ast.AugAssign) or not isinstance(node.op, ast.Div | ast.FloorDiv):
             continue
         if node in inside or node.lineno < end:
@@ -129,12 +176,11 @@ def adds_up(facts: Facts, module: Module, loop: ast.For, name: str, how: How) ->
         if not _mentions(module, left, name):
             continue
         if any(isinstance(part, ast.Name) and part.id in counters for part in walk(right)):
-            return False
+            return True
         if _kept_length(facts, right):
-            return False
-    if name in returned(scope) and _callers_divide(facts, scope):
-        return False
-    return not any(_handed_on(facts, module, call) for call in nodes(scope, ast.Call) if call.lineno > end)
+            return True
+    scope = facts.scope(module, loop)
+    return name in returned(scope) and _callers_divide(facts, scope)
 
 
 def _kept_length(facts: Facts, divisor: ast.expr) -> bool:

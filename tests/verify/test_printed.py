@@ -121,3 +121,13 @@ LOSSES = printed.Losses([(0.6123, 0.6911), (0.9, 0.4)])
 def test_losses_of_a_share_are_told_apart(own: str, other: str, *, differs: bool) -> None:
     found = printed.compare([own], [other], losses=LOSSES)
     assert (bool(found.differences), bool(found.shares)) == (differs, not differs)
+
+
+@pytest.mark.parametrize(
+    ("said", "differs"),
+    [(["acc 12.50% val 50.00%"], False), (["acc 13.50% val 50.00%"], True), ([], True)],
+    ids=["the mean", "not the mean", "nothing"],
+)
+def test_a_number_of_which_the_original_has_the_mean_is_a_share(said: list[str], *, differs: bool) -> None:
+    found = printed.compare(["acc 18.75% val 50.00%"], ["acc 25.00% val 50.00%"], said=[said])
+    assert (bool(found.differences), bool(found.shares)) == (differs, not differs)

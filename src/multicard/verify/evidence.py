@@ -100,8 +100,8 @@ class Pair:
 
     @cached_property
     def losses(self) -> tuple[tuple[float, float], ...]:
-        """What each backward pass started from, in the original and on rank 0; the sum where a step had several."""
-        return tuple(loss_pairs(self.original.of("step"), self.ranks[0].of("step")))
+        """What each backward pass started from, in the original and on rank 0, and other numbers of a batch."""
+        return tuple(known_pairs(self.original.events, [trace.events for trace in self.ranks]))
 
     def name_of(self, optimizer: int, parameter: int) -> str:
         for trace in (self.original, self.ranks[0]):
@@ -111,7 +111,32 @@ class Pair:
         return f"parameter {parameter}"
 
 
+def known_pairs(own: Sequence[Event], ranks: Sequence[Sequence[Event]]) -> Iterator[tuple[float, float]]:
+    """Numbers of one batch: that of the original, and that of rank 0's share of it."""
+    kinds = ("step", "scalars")
+    mine, *others = ([e for e in events if e["kind"] in kinds] for events in (own, *ranks))
+    yield from loss_pairs(
+        [e for e in mine if e["kind"] == "step"], [e for e in others[0] if e["kind"] == "step"]
+    )
+    yield from scalar_pairs(mine, others)
+
+
+def scalar_pairs(own: Sequence[Event], ranks: Sequence[Sequence[Event]]) -> Iterator[tuple[float, float]]:
+    """Numbers taken out of tensors of which the original has the mean or the sum over the ranks."""
+    theirs = [{(e["number"], e["step"]): e.get("scalars", []) for e in events} for events in ranks]
+    for event in own:
+        mine = event.get("scalars", [])
+        shares = [one.get((event["number"], event["step"]), []) for one in theirs]
+        if any(len(share) != len(mine) for share in shares):
+            continue
+        for value, parts in zip(mine, zip(*shares, strict=True), strict=True):
+            total = sum(parts)
+            if any(abs(value - one) <= 1e-3 * abs(value) + 1e-6 for one in (total, total / len(parts))):
+                yield value, parts[0]
+
+
 def loss_pairs(own: Sequence[Event], other: Sequence[Event]) -> Iterator[tuple[float, float]]:
+    """What each backward pass started from; the sum where a step had several."""
     theirs = {(event["number"], event["step"]): event["losses"] for event in other}
     for event in own:
         mine, others = event["losses"], theirs.get((event["number"], event["step"]), [])

@@ -35,6 +35,9 @@ class Plan:
     recorded: tuple[str, ...] = ()  # traces of the migrated run's ranks, to be replayed
     split: int = 1  # into how many batches of the original those of all ranks together are split
     larger: tuple[tuple[int, int], ...] = ()  # batch sizes in the script to be read as others
+    turns: int = (
+        0  # loops over batches made by hand get those of all ranks: 1 together, 2 one after the other
+    )
     cuda: bool = False  # answer True to torch.cuda.is_available()
 
     def write(self, path: Path) -> None:

@@ -140,6 +140,7 @@ class Difference:
     own: str
     other: str
     occurrence: int
+    column: int = 0  # which number of the line
 
 
 @dataclass(frozen=True)
@@ -196,10 +197,19 @@ def by_shape(lines: Sequence[str]) -> dict[str, list[tuple[Line, str]]]:
 
 
 def compare(
-    own: Sequence[str], other: Sequence[str], *, total: int = 0, losses: Losses = NO_LOSSES
+    own: Sequence[str],
+    other: Sequence[str],
+    *,
+    total: int = 0,
+    losses: Losses = NO_LOSSES,
+    said: Sequence[Sequence[str]] = (),
 ) -> Comparison:
-    """Compare line by line; `total` is how many lines there are if those that are equal have been taken out."""
+    """Compare line by line; `total` is how many lines there are if those that are equal have been taken out.
+
+    `said`: what each other rank would have printed. A number of which the first run has the mean is a share's.
+    """
     mine, theirs = by_shape(own), by_shape(other)
+    unsaid = [by_shape(lines) for lines in said]
     differences: list[Difference] = []
     excused: list[Difference] = []
     shares: list[Difference] = []
@@ -212,7 +222,9 @@ def compare(
         for column in range(len(group[0][0].numbers)):
             counted += len(pairs)
             off, wrong, share = _column(shape, column, pairs, losses)
-            shares += share
+            apart = [d for d in (*off, *wrong) if _is_mean(d, group, theirs[shape], unsaid)]
+            off, wrong = ([d for d in some if d not in apart] for some in (off, wrong))
+            shares += share + apart
             rare = len(off) <= max(1, max(total, len(pairs)) // 10)
             (excused if rare else differences).extend(off)
             differences += wrong
@@ -220,6 +232,24 @@ def compare(
         differences += excused
     differences.sort(key=lambda difference: difference.occurrence)
     return Comparison(counted, lines, tuple(differences), tuple(missing), tuple(extra), tuple(shares))
+
+
+def _is_mean(
+    difference: Difference,
+    own: list[tuple[Line, str]],
+    other: list[tuple[Line, str]],
+    unsaid: list[dict[str, list[tuple[Line, str]]]],
+) -> bool:
+    """Whether the number of the first run is the mean of what the ranks have at this place."""
+    at, column = difference.occurrence, difference.column
+    groups = [other, *(lines.get(difference.shape, []) for lines in unsaid)]
+    if len(groups) < 2 or any(len(group) <= at for group in groups):
+        return False
+    number = own[at][0].numbers[column]
+    values = [group[at][0].numbers[column] for group in groups]
+    mean = sum(value.value for value in values) / len(values)
+    unit = max(number.unit, *(value.unit for value in values))
+    return unit > 0 and abs(mean - number.value) <= 1.01 * unit + 1e-4 * abs(mean)
 
 
 def _column(
@@ -234,7 +264,7 @@ def _column(
         if near(x, y):
             continue
         found = shares if losses.shown(x, y) else off if slightly_off(x, y) else wrong
-        found.append(Difference(shape, text, other, i))
+        found.append(Difference(shape, text, other, i, column))
     return off, wrong, shares
 
 

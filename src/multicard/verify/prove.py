@@ -60,23 +60,26 @@ def _attempt(options: Options, folder: Path, progress: Progress, *, cuda: bool) 
         migrated = trial.run("migrated", options, folder, lambda s, t: progress("migrated", s, t), cuda=cuda)
     if migrated.outcome.ended == "hung":
         return _hung(options, migrated)
-    original = trial.run(
-        "original", options, folder, lambda s, t: progress("original", s, t), migrated, cuda=cuda
-    )
-    if not cuda and _refused(original):
-        return None
-    split = _batches_to_split(original, migrated)
     again = partial(
         trial.run, "original", options, folder, lambda s, t: progress("original", s, t), migrated, cuda=cuda
     )
+    turns = 1 if migrated.events("turns") else 0
+    original = again(turns=turns)
+    if turns and original.outcome.ended == "failed":
+        turns = 2  # batches that cannot be one: sorted by length, say
+        original = again(turns=turns)
+    if not cuda and _refused(original):
+        return None
+    split = _batches_to_split(original, migrated)
     if split > 1:
         original = again(split=split)
     elif wants_larger(original, migrated):
         larger = again(larger=sizes(migrated))
-        if larger.events("larger") and larger.outcome.ended == "finished":
+        told = larger.events("larger") and larger.outcome.ended == "finished"
+        if told and not (turns and steps.first_gradient_difference(pair_of(larger, migrated)) is not None):
             original = larger
         elif original.outcome.ended == "finished":
-            original = again()  # the first attempt's files are gone
+            original = again(turns=turns)  # the first attempt's files are gone
     if original.outcome.ended != "finished":
         (folder / "alone").mkdir()
         few = replace(options, steps=min(options.steps, 3), full=False)

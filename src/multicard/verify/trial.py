@@ -144,6 +144,7 @@ def run(
     split: int = 1,
     larger: tuple[tuple[int, int], ...] = (),
     *,
+    turns: int = 0,
     cuda: bool = False,
 ) -> Run:
     home = folder / role
@@ -179,6 +180,7 @@ def run(
         else (),
         split=split,
         larger=larger,
+        turns=turns,
         cuda=cuda,
     )
     plans = launch.ranks_of(plan, world, home)

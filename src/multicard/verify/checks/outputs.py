@@ -2,7 +2,7 @@
 
 import ast
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from multicard.messages import Text
 from multicard.verify import printed
@@ -19,14 +19,18 @@ def compared_lines(pair: Pair) -> printed.Comparison:
     own = shown_in_training(pair)
     return replace(
         found,
-        differences=tuple(
-            d for d in found.differences if d.shape not in own and not _tells_the_size(pair, d)
-        ),
+        differences=tuple(d for d in found.differences if not own.holds(d) and not _tells_the_size(pair, d)),
     )
 
 
 def _lines(pair: Pair) -> printed.Comparison:
-    return printed.compare(pair.original.lines, pair.ranks[0].lines, losses=printed.Losses(pair.losses))
+    said = [
+        [line for event in trace.of("said") for line in event["text"].splitlines()]
+        for trace in pair.ranks[1:]
+    ]
+    return printed.compare(
+        pair.original.lines, pair.ranks[0].lines, losses=printed.Losses(pair.losses), said=said
+    )
 
 
 def _tells_the_size(pair: Pair, difference: printed.Difference) -> bool:
@@ -41,15 +45,27 @@ def share_lines(pair: Pair) -> list[printed.Difference]:
     """Lines with other numbers that rank 0 prints of its own share: in a training loop, or the loss of a batch."""
     own = shown_in_training(pair)
     found = _lines(pair)
-    return [difference for difference in found.differences if difference.shape in own] + [*found.shares]
+    return [difference for difference in found.differences if own.holds(difference)] + [*found.shares]
 
 
-def shown_in_training(pair: Pair) -> frozenset[str]:
-    """Shapes of lines that rank 0 prints of its own share: between two batches that were dealt to it.
+@dataclass(frozen=True)
+class Shown:
+    """What rank 0 shows of its own share: lines, and how many numbers at the beginning of others."""
+
+    shapes: frozenset[str]
+    begun: dict[str, int]
+
+    def holds(self, difference: printed.Difference) -> bool:
+        return difference.shape in self.shapes or difference.column < self.begun.get(difference.shape, 0)
+
+
+def shown_in_training(pair: Pair) -> Shown:
+    """What rank 0 prints of its own share: between two batches that were dealt to it.
 
     Not what it prints between training batches after an evaluation there.
     """
     shapes: set[str] = set()
+    begun: dict[str, int] = {}
     training = {tuple(event["key"]) for event in pair.ranks[0].of("trains")}
     dealt = {
         (passage.key, passage.number)
@@ -74,7 +90,12 @@ def shown_in_training(pair: Pair) -> frozenset[str]:
             evaluated = False
         elif kind == "print" and (event.get("between") or evaluating or (open_passes and not evaluated)):
             shapes.add(printed.read(event["text"]).shape)
-    return frozenset(shapes)
+        elif kind == "print" and event.get("begun"):
+            line = printed.read(event["text"])
+            begun[line.shape] = len(printed.read(event["begun"]).numbers)
+            if begun[line.shape] == len(line.numbers):
+                shapes.add(line.shape)
+    return Shown(frozenset(shapes), begun)
 
 
 def check_printed(pair: Pair) -> Check:
@@ -175,7 +196,7 @@ def bad_files(pair: Pair) -> list[Event]:
     return [
         event
         for event in pair.original.of("file")
-        if event["how"] == "missing" or (event["count"] and not _only_shares(event, own))
+        if event["how"] == "missing" or (event["count"] and not _only_shares(event, own.shapes))
     ]
 
 

@@ -330,10 +330,26 @@ def same_content(a: list[float], b: list[float]) -> bool:
     return abs(a[1] - b[1]) <= 1e-5 * scale and abs(a[2] - b[2]) <= 1e-4 * scale
 
 
+def same_rows(own: list[list[float]], other: list[list[float]]) -> bool:
+    """Whether a batch holds the same rows as the shares of it together, in whatever order."""
+    return (
+        bool(own)
+        and len(own) == len(other)
+        and all(
+            abs(a - b) <= 1e-5 * max(abs(a), abs(b)) + 1e-9
+            for one, two in zip(own, sorted(other), strict=True)
+            for a, b in zip(one, two, strict=True)
+        )
+    )
+
+
 def judged_content(pair: Pair) -> Content:
     theirs: dict[tuple[Key, int, int], dict[int, list[float]]] = {}
+    rows: dict[tuple[Key, int, int], list[list[float]]] = {}
     for rank, trace in enumerate(pair.ranks):
         for event in trace.of("batch"):
+            if event.get("rows"):
+                rows.setdefault((key_of(event), event["number"], event["at"]), []).extend(event["rows"])
             if event.get("firsts"):
                 theirs.setdefault((key_of(event), event["number"], event["at"]), {})[rank] = event["firsts"][
                     0
@@ -348,6 +364,9 @@ def judged_content(pair: Pair) -> Content:
             continue
         others = theirs.get((key, event["number"], event["at"]), {})
         if len(event.get("firsts", [])) != pair.world:
+            continue
+        if same_rows(event.get("rows", []), rows.get((key, event["number"], event["at"]), [])):
+            compared += len(others)
             continue
         for rank, value in enumerate(event["firsts"]):
             if rank in others:

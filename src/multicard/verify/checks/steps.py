@@ -149,6 +149,8 @@ def losses(pair: Pair, key: tuple[int, int]) -> tuple[float, float] | None:
     original that takes the ranks' batches one after the other has more of them, and all count.
     """
     own = pair.own_steps.get(key)
+    if own is not None and own.get("uneven"):
+        return None
     theirs = [pair.steps(r)[key]["losses"] for r in range(pair.world) if key in pair.steps(r)]
     if own is None or len(theirs) < pair.world:
         return None
@@ -262,13 +264,17 @@ def check_gradients(pair: Pair) -> Check:
         all_of_them = gradient_differences(pair)
         smooth = [step.relative for step in all_of_them if step.relative <= GRADIENT]
         worst, ties = max(smooth, default=0.0), len(all_of_them) - len(smooth)
+        uneven = sum(1 for event in pair.original.of("step") if event.get("uneven"))
         return check(
             "gradients",
             TITLE_GRADIENT,
-            "told" if ties else "held",
+            "told" if ties or uneven else "held",
             f"{count} steps, largest difference {worst:.1e}"
-            + (f"; {ties} more at a kink of the loss" if ties else ""),
-            f"{count} 步，最大相对差 {worst:.1e}" + (f"；另有 {ties} 步处于损失的不可导点" if ties else ""),
+            + (f"; {ties} more at a kink of the loss" if ties else "")
+            + (f"; {uneven} more with shares of unequal size, which weigh alike" if uneven else ""),
+            f"{count} 步，最大相对差 {worst:.1e}"
+            + (f"；另有 {ties} 步处于损失的不可导点" if ties else "")
+            + (f"；另有 {uneven} 步各进程批次大小不同，按相同权重平均" if uneven else ""),
         )
     name = pair.name_of(found.event["number"], found.parameter)
     own, other = found.figures[1:3]

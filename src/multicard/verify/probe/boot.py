@@ -37,6 +37,7 @@ def install(plan: Plan) -> None:
         modules,
         outputs,
         randomness,
+        scalars,
         shim,
         sizes,
         training,
@@ -51,6 +52,7 @@ def install(plan: Plan) -> None:
         groups.install(plan)
         batchnorm.install()
     outputs.install(plan)
+    scalars.install()
     sizes.install(plan)
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from multicard.verify import printed
-from multicard.verify.evidence import loss_pairs
+from multicard.verify.evidence import known_pairs
 from multicard.verify.probe import modules
 from multicard.verify.probe import record as recording
 
@@ -98,7 +98,7 @@ def compare_all() -> None:
     working = os.getcwd()
     mine = {relative(p, plan.script, working): p for p in written_by(_own_trace())}
     theirs: dict[str, str] = {}
-    LOSSES[:] = [printed.Losses(loss_pairs(_steps(_own_trace()), _steps(_trace(plan.recorded[0]))))]
+    LOSSES[:] = [printed.Losses(known_pairs(_own_trace(), [_trace(path) for path in plan.recorded]))]
     for path in plan.recorded:
         other = json.loads((Path(path).parent / "plan.json").read_text())
         trace = _trace(path)
@@ -121,10 +121,6 @@ def _own_trace() -> list[dict[str, Any]]:
 
 def _trace(path: str | Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
-
-
-def _steps(trace: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [event for event in trace if event["kind"] == "step"]
 
 
 def compare(own: str, other: str) -> tuple[str, list[str]]:
@@ -218,6 +214,9 @@ def _near(a: float, b: float) -> bool:
     return a == b or (math.isnan(a) and math.isnan(b)) or abs(a - b) <= 3e-5 * max(abs(a), abs(b)) + 1e-9
 
 
+OF_THE_MIGRATION = {"local_rank", "rank", "world_size"}
+
+
 def _differing_keys(a: dict[Any, Any], b: dict[Any, Any], at: str) -> Iterator[str]:
     def wrapped(mapping: dict[Any, Any]) -> bool:
         return any(isinstance(key, str) and modules.strip(key) != key for key in mapping)
@@ -230,7 +229,7 @@ def _differing_keys(a: dict[Any, Any], b: dict[Any, Any], at: str) -> Iterator[s
         if key not in b:
             yield f"{at}.{key}: missing in the migrated run".lstrip(".")
     for key in b:
-        if key not in a:
+        if key not in a and key not in OF_THE_MIGRATION:
             yield f"{at}.{key}: only in the migrated run".lstrip(".")
     for key, value in a.items():
         if key in b:

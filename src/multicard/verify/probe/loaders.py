@@ -109,6 +109,7 @@ class Course:
         self.replay: Replay | None = None
         self.made: dict[str, int] = {}
         self.moment = 0  # counts passes and batches
+        self.optimizes = False  # there is an optimizer
         self.per_step = 0  # batches to an optimizer step
         self.steps = 0
         self.finish_at: int | None = None
@@ -532,8 +533,10 @@ def _give(through: Pass, fetch_next: Callable[[], Any], *, in_a_loop: bool) -> A
             at=given,
             indices=indices,
             firsts=_firsts(batch, _share_starts(through, given), len(indices)),
+            rows=_rows(batch, len(indices)),
         )
-    if torch.is_grad_enabled() and (dealer.trains or dealer.replayed or through.number == 0):
+    learns = COURSE.optimizes and torch.is_grad_enabled()
+    if learns and (dealer.trains or dealer.replayed or through.number == 0):
         _turn(through, given, indices)
     elif randomness.PHASE.key is not None:
         # an evaluation: what is drawn for a sample must not depend on the batch in which it comes
@@ -591,6 +594,19 @@ def _firsts(batch: Any, starts: list[int], rows: int) -> list[list[float]]:
     if tensor is None:
         return []
     return [short(tensor[start]) for start in starts if start < rows]
+
+
+ROWS = 1 << 20  # elements of a batch that are looked at row by row
+
+
+def _rows(batch: Any, rows: int) -> list[list[float]]:
+    """Norm and sum of each row, in order of size: the same whatever order a collate function puts them in."""
+    tensor = _some_tensor(batch, rows)
+    if tensor is None or tensor.numel() > ROWS or tensor.is_complex():
+        return []
+    flat = tensor.detach().to(torch.float64).reshape(rows, -1).nan_to_num(0.0, 0.0, 0.0)
+    pairs: list[list[float]] = torch.stack([flat.norm(dim=1), flat.sum(1)], 1).tolist()
+    return sorted(pairs)
 
 
 def _tells_the_place(tensor: torch.Tensor) -> bool:
@@ -671,7 +687,7 @@ def _close(through: Pass, how: str) -> None:
         _note_own_draw(dealer)
     if how == "cut" and dealer.base_length is not None and dealer.base_length <= WHOLE_ORDER:
         order = _the_rest(through)
-    if through.given and (dealer.trains or dealer.replayed) and not through.evaluates:
+    if through.used and not through.evaluates:
         for note in AFTER_TRAINING:
             note()
     recording.record().write(

@@ -161,29 +161,40 @@ def make_own_parents(path: str, scratch: str) -> None:
 WATCH: list[Watch] = []
 
 
-def note(line: str) -> None:
-    """Write down, once for each shape of line, where it comes from, and whether that is between training steps."""
+def note(line: str, begun: str = "") -> None:
+    """Write down, once for each shape of line, where it comes from, and whether that is between training steps.
+
+    `begun`: the part of it that was written there, if the rest came later.
+    """
     watch, record = WATCH[0], recording.record()
     shape = NUMBER.sub("#", line.strip())
     if not shape or shape in watch.shapes or len(watch.shapes) >= SHAPES or not record.mine:
         return
     watch.shapes.add(shape)
-    frames = [frame for frame in recording.user_frames(sys._getframe(1)) if frame[2] != "write"]  # noqa: SLF001
+    frames = _frames()
     site = f"{frames[0][0]}:{frames[0][1]}" if frames else None
-    record.write("print", text=line, site=site, between=steps_between.at(frames))
+    record.write("print", text=line, site=site, between=steps_between.at(frames), begun=begun)
+
+
+def _frames() -> steps_between.Frames:
+    """The user's lines that are being run, those of a stream of the script's own left out."""
+    return [frame for frame in recording.user_frames(sys._getframe(1)) if frame[2] != "write"]  # noqa: SLF001
 
 
 def watch_stream(stream: Any) -> None:
     """See what goes through a stream; `print`, loggers and scripts all end there."""
-    original, held = stream.write, [""]
+    original, held, between = stream.write, [""], [False]
 
     def write(text: Any, *args: Any) -> Any:
         result = original(text, *args)
         if isinstance(text, str) and recording.record().mine:
             recording.record().events += 1
-            *lines, held[0] = re.split(r"[\r\n]", held[0] + text)
-            for line in lines:
-                note(line)
+            before = held[0]
+            *lines, held[0] = re.split(r"[\r\n]", before + text)
+            for number, line in enumerate(lines):
+                note(line, before if number == 0 and between[0] else "")
+            if held[0] and (lines or not before):
+                between[0] = steps_between.at(_frames())
         return result
 
     with contextlib.suppress(AttributeError):

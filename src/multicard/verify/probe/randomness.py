@@ -157,6 +157,7 @@ def _noticed(shape: Sequence[int]) -> None:
 
 NATURAL: dict[str, int] = {}
 BEGINNING = (-2,)
+SETTLED: list[bool] = []  # the script has said where its ranks begin to draw otherwise
 DRAWN: list[dict[str, int]] = []  # what a sampler has drawn since somebody looked
 
 
@@ -172,7 +173,7 @@ def states() -> dict[str, int]:
 
 def note_natural_state() -> None:
     """The state the script left its generators in when training began; told anew if it has changed it since."""
-    if PHASE.key is None or PHASE.key == BEGINNING:
+    if not SETTLED and (PHASE.key is None or PHASE.key == BEGINNING):
         now = states()
         if now != NATURAL:
             NATURAL.update(now)

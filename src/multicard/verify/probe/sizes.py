@@ -13,6 +13,7 @@ from typing import Any
 
 from multicard.verify.plan import Plan
 from multicard.verify.probe import record as recording
+from multicard.verify.probe import turns
 from multicard.verify.probe.patching import Function, replace
 
 NAME = re.compile(r"(^|_)(batch_?size|bs|bsz|batch|bsize|minibatch|batchsz)$", re.IGNORECASE)
@@ -93,12 +94,14 @@ def enlarged(tree: ast.Module) -> ast.Module:
 
 
 def compiled(data: bytes, path: str) -> Any:
-    """The user's code, with the larger sizes if there are any."""
-    if not LARGER:
+    """The user's code, with the larger sizes and the loops over dealt batches if there are any."""
+    deals = turns.rewrites(data)
+    if not LARGER and not deals:
         return compile(data, path, "exec", dont_inherit=True)
     tree = compile(data, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     assert isinstance(tree, ast.Module)
-    return compile(enlarged(tree), path, "exec", dont_inherit=True)
+    tree = turns.rewritten(tree) if deals else tree
+    return compile(enlarged(tree) if LARGER else tree, path, "exec", dont_inherit=True)
 
 
 def _parsed(original: Function) -> Function:
@@ -123,9 +126,9 @@ def _source(original: Function) -> Function:
 
 
 def install(plan: Plan) -> None:
-    if not plan.larger:
-        return
-    LARGER.update(plan.larger)
-    # parse_args calls parse_known_args, and 3 of 4 times 4 would be 16
-    replace(argparse.ArgumentParser, "parse_known_args", _parsed)
+    turns.install(plan)
+    if plan.larger:
+        LARGER.update(plan.larger)
+        # parse_args calls parse_known_args, and 3 of 4 times 4 would be 16
+        replace(argparse.ArgumentParser, "parse_known_args", _parsed)
     replace(importlib.machinery.SourceFileLoader, "source_to_code", _source)

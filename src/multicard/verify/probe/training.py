@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.optim import optimizer as optimizers
 
 from multicard.verify.plan import Plan
-from multicard.verify.probe import loaders, modules, steps_between
+from multicard.verify.probe import loaders, modules, randomness, scalars, steps_between, turns
 from multicard.verify.probe import record as recording
 from multicard.verify.probe.loaders import checksum
 from multicard.verify.probe.patching import Function, replace
@@ -116,6 +116,7 @@ def _made(original: Function) -> Function:
             return
         number = steps.known[self] = steps.made
         steps.made += 1
+        loaders.COURSE.optimizes = True
         parameters = parameters_of(self)
         recording.record().write(
             "optimizer",
@@ -140,6 +141,11 @@ def _before(optimizer: Any, args: Any, keywords: Any) -> Any:
             if len(args) > 1
             else (args, {**keywords, "closure": closure})
         )
+    if turns.TURN.waits:
+        turns.put_aside(parameters_of(optimizer))
+        return None
+    if turns.TURN.of > 1:
+        turns.put_together(parameters_of(optimizer))
     _use(optimizer)
     return None
 
@@ -173,7 +179,10 @@ def _use(optimizer: Any) -> None:
         fields["gradients"] = sketch(gradients)
         theirs = steps.recorded("gradient", number, step)
         if theirs is not None:
-            fields["against"] = against(gradients, theirs, parameters)
+            if turns.TURN.uneven:
+                fields["uneven"] = True
+            else:
+                fields["against"] = against(gradients, theirs, parameters)
             _take_gradients(parameters, theirs)
     steps.kept[number] = [p.detach().clone() for p in parameters] if steps.replays else []
     recording.record().write(
@@ -183,7 +192,8 @@ def _use(optimizer: Any) -> None:
         site=recording.site(),
         lr=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
         trained=[i for i, g in enumerate(gradients) if g is not None],
-        losses=steps.losses,
+        losses=turns.mean_over_turns(steps.losses),
+        scalars=scalars.take(),
         backward=steps.backward_sites,
         before=_together(parameters),
         clips=steps.clips,
@@ -237,7 +247,7 @@ def against(
 
 def _after(optimizer: Any, _args: Any, _keywords: Any) -> None:
     steps = STEPS[0]
-    if not recording.record().mine or optimizer not in steps.known:
+    if not recording.record().mine or optimizer not in steps.known or turns.TURN.waits:
         return
     number = steps.known[optimizer]
     step = steps.taken.get(number, 0) - 1
@@ -257,6 +267,9 @@ def _after(optimizer: Any, _args: Any, _keywords: Any) -> None:
         together=_together(parameters),
         **fields,
     )
+    if randomness.PHASE.key is not None and not turns.TURN.loops and not loaders.COURSE.training_batches:
+        # nothing deals batches: each step draws its own, the same in both runs
+        randomness.PHASE.turn((-3, loaders.COURSE.steps))
     _perhaps_finish(steps)
 
 
@@ -352,6 +365,7 @@ def note_buffers() -> None:
     named = modules.buffers_around(parameters)
     number = steps.passes
     steps.passes += 1
+    recording.record().write("scalars", number=-1, step=number, scalars=scalars.take())
     modules.note_models(parameters, f"pass {number}")
     if not named:
         return
@@ -408,6 +422,8 @@ def _backward(original: Function) -> Function:
 
 def _schedule(original: Function) -> Function:
     def step(self: Any, *args: Any, **keywords: Any) -> Any:
+        if turns.TURN.waits:
+            return None
         if recording.record().mine:
             where = recording.site()
             recording.record().write_once("schedule", where, site=where)
@@ -423,6 +439,11 @@ def _schedule(original: Function) -> Function:
 
 def _clip(original: Function) -> Function:
     def clip(parameters: Any, *args: Any, **keywords: Any) -> Any:
+        if turns.TURN.of > 1:
+            parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+            if turns.TURN.waits:
+                return original(parameters, float("inf"))
+            turns.put_together(parameters)
         result = original(parameters, *args, **keywords)
         if recording.record().mine and isinstance(result, Tensor):
             STEPS[0].clips.append(_number(result.detach()))

@@ -54,6 +54,8 @@ class Reading:
     meters: dict[str, "Meter"] = field(default_factory=dict)
     own: set[str] = field(default_factory=set)
     """Objects of the user's that are made before the loop and that nobody reads after it."""
+    by_number: list[Carried] = field(default_factory=list)
+    """What depends on the number of the batch: shares of it fit where all ranks have as many batches."""
     running: list[str] = field(default_factory=list)
     """Running means: where all ranks have as many batches, the mean of theirs is that of all batches."""
 
@@ -336,6 +338,8 @@ class _Reader:
                 f"`{name}` 会带出循环,但不是循环前清空、循环内累加的计数或列表",
             )
         elif (why := self._dependence(name, writes)) is not None:
+            if not self._depends_on_what_grows(name, writes):
+                self.reading.by_number.append(Carried(name, carried, node))
             self.reading.problem(node, *why)
         else:
             self.reading.carried.append(Carried(name, carried, node))
@@ -516,7 +520,7 @@ class _Reader:
         self, name: str, writes: list[tuple[str, ast.AST, ast.expr | None]]
     ) -> tuple[str, str] | None:
         """Why shares do not add up though each write looks as if they did, in English and Chinese."""
-        for kind, node, value in writes:
+        for _, node, value in writes:
             around = [*self._tests(node), *self._keys(node)]
             given = [
                 *(node.args if isinstance(node, ast.Call) else ()),
@@ -527,15 +531,26 @@ class _Reader:
                     f"`{name}` depends on the number of the batch, which each rank counts for itself",
                     f"`{name}` 取决于批次的序号,而每个进程各自计数",
                 )
+        if self._depends_on_what_grows(name, writes):
+            return (
+                f"`{name}` depends on what has grown so far, and each rank has grown its own",
+                f"`{name}` 取决于此前累积的内容,而每个进程各自累积",
+            )
+        return None
+
+    def _depends_on_what_grows(self, name: str, writes: list[tuple[str, ast.AST, ast.expr | None]]) -> bool:
+        for kind, node, value in writes:
+            around = [*self._tests(node), *self._keys(node)]
+            given = [
+                *(node.args if isinstance(node, ast.Call) else ()),
+                *([value] if value is not None else ()),
+            ]
             others = self.grown - {name} if kind == "set" else self.grown
             if any(self._reads(part, self.grown) for part in around) or any(
                 self._reads(part, others) for part in given
             ):
-                return (
-                    f"`{name}` depends on what has grown so far, and each rank has grown its own",
-                    f"`{name}` 取决于此前累积的内容,而每个进程各自累积",
-                )
-        return None
+                return True
+        return False
 
     def _tests(self, node: ast.AST) -> Iterator[ast.expr]:
         """The conditions of a write: those round it, and those under which a batch is skipped before."""

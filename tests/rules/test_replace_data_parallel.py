@@ -85,3 +85,27 @@ def test_the_wrapper_takes_the_line_of_data_parallel() -> None:
 def test_leaves_alone(part: str) -> None:
     script = f"{BEFORE}{part}\n{AFTER}{LOOP}"
     assert migrate(rule, script) == (script, [])
+
+
+NAMES = {
+    "in a loop": (
+        "for name, p in model.named_parameters():\n    if name.startswith('module.bn'):\n        slow.append(p)",
+        "    if name.startswith('bn'):",
+    ),
+    "in a comprehension": (
+        "slow = [p for n, p in model.named_parameters() if 'module.bn' in n]",
+        "slow = [p for n, p in model.named_parameters() if 'bn' in n]",
+    ),
+    "the prefix itself is looked for": (
+        "state = {k[7:] if k.startswith('module.') else k: v for k, v in model.state_dict().items()}",
+        "",
+    ),
+    "names in a file": ("state = {k: v for k, v in torch.load('a').items() if k != 'module.fc'}", ""),
+}
+
+
+@pytest.mark.parametrize(("part", "after"), NAMES.values(), ids=NAMES)
+def test_names_lose_the_prefix(part: str, after: str) -> None:
+    script = f"{BEFORE}{MODEL}model = nn.DataParallel(model)\n{AFTER}slow = []\n{part}\n{LOOP}"
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])

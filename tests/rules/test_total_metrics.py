@@ -305,6 +305,17 @@ def test_a_running_mean_of_an_evaluation_is_not_that_of_all_ranks() -> None:
     assert migrate(rule, script) == (script, [])
 
 
+def test_what_training_keeps_of_some_batches_is_put_together() -> None:
+    loop = COUNTED.replace("mean = 0.0", "kept = []")
+    script = (
+        NET
+        + loop
+        + "        if i % 10 == 0:\n            kept.append(loss.item())\n    print(sum(kept) / len(kept))\n"
+    )
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("    kept = gather_in_order(kept)", [])
+
+
 def test_what_all_ranks_count_alike_is_not_added_up() -> None:
     loop = (
         COUNTED.replace("mean", "skipped")

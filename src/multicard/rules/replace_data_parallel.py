@@ -17,13 +17,14 @@ After:
 import ast
 from collections.abc import Iterator
 
-from multicard.edits import Edit, delete_statement
+from multicard.edits import Edit, delete_statement, replace
 from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.rules.wrap_model import stands_in_for
 from multicard.source import Module, Span
+from multicard.tree import walk
 from multicard.values import Obj, Values
 
 CODE = "MC309"
@@ -37,6 +38,12 @@ _MODULE = Text(
     "the model is not wrapped yet at this line, so it has no `.module`",
     "这一行模型还没有包装,没有 `.module`",
 )
+
+_PREFIX = Text(
+    "names of the model's parts begin with `module.` no more",
+    "模型各部分的名字不再以 `module.` 开头",
+)
+PREFIX = "module."
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -57,6 +64,55 @@ def find(facts: Facts) -> Iterator[Finding]:
         if _bare(values):
             edits = _unwrapped(event.module, event.node, always=not _wrapped(values))
             yield Finding(CODE, facts.site(event.module, event.node), _MODULE, edits)
+    yield from _names(facts)
+
+
+def _names(facts: Facts) -> Iterator[Finding]:
+    """Parameters told apart by a name that begins with DataParallel's own."""
+    if not any(not event.dead for event in facts.events("data_parallel")):
+        return
+    for module in facts.modules:
+        for node in walk(module.tree):
+            match node:
+                case ast.For(iter=source):
+                    sources = [source]
+                case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                    sources = [generator.iter for generator in node.generators]
+                case _:
+                    continue
+            if any(_gives_names(facts, source) for source in sources):
+                for constant in walk(node):
+                    if _is_prefixed(constant):
+                        text = module.text(constant).replace(PREFIX, "", 1)
+                        yield Finding(
+                            CODE, facts.site(module, constant), _PREFIX, (replace(module, constant, text),)
+                        )
+
+
+def _is_prefixed(node: ast.AST) -> bool:
+    match node:
+        case ast.Constant(value=str(name)):
+            return name.startswith(PREFIX) and name != PREFIX
+        case _:
+            return False
+
+
+def _gives_names(facts: Facts, node: ast.expr) -> bool:
+    """Whether a loop goes through the names of a model's parts."""
+    match node:
+        case ast.Call(func=ast.Name(id="list" | "sorted" | "enumerate" | "dict"), args=[inner, *_]):
+            return _gives_names(facts, inner)
+        case ast.Call(func=ast.Attribute(value=inner, attr="items" | "keys")):
+            return _gives_names(facts, inner)
+        case ast.Call(
+            func=ast.Attribute(
+                value=model, attr="named_parameters" | "named_modules" | "named_buffers" | "state_dict"
+            )
+        ):
+            values = facts.values(model)
+            return _bare(values) or _wrapped(values)
+        case _:
+            return False
 
 
 def _without(facts: Facts, event: Event, call: ast.Call) -> tuple[Edit, ...]:

@@ -73,7 +73,7 @@ def _of_training(facts: Facts, training: Training, module: Module, loop: ast.For
     """
     reading = read_loop(facts, module, loop)
     carried = []
-    for item in reading.carried:
+    for item in (*reading.carried, *(reading.by_number if training.loaders else ())):
         if item.how is How.COUNT or counted_alike(facts, module, loop, item.name):
             continue
         if adds_up(facts, module, loop, item.name, item.how):

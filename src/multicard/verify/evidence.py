@@ -10,6 +10,7 @@ from typing import Any
 
 Event = dict[str, Any]
 Key = tuple[str, int]
+Pairing = tuple[float, float]
 EVALUATION = 1_000_000  # passes with gradients off are numbered from here
 
 
@@ -111,17 +112,36 @@ class Pair:
         return f"parameter {parameter}"
 
 
-def known_pairs(own: Sequence[Event], ranks: Sequence[Sequence[Event]]) -> Iterator[tuple[float, float]]:
+def known_pairs(own: Sequence[Event], ranks: Sequence[Sequence[Event]]) -> Iterator[Pairing]:
     """Numbers of one batch: that of the original, and that of rank 0's share of it."""
     kinds = ("step", "scalars")
     mine, *others = ([e for e in events if e["kind"] in kinds] for events in (own, *ranks))
-    yield from loss_pairs(
-        [e for e in mine if e["kind"] == "step"], [e for e in others[0] if e["kind"] == "step"]
-    )
-    yield from scalar_pairs(mine, others)
+    steps = [[e for e in events if e["kind"] == "step"] for events in (mine, others[0])]
+    losses = list(loss_pairs(*steps))
+    yield from losses
+    yield from means(losses)
+    scalars = list(scalar_pairs(mine, others))
+    yield from scalars
+    if mine:
+        each = max(1, len(scalars) // len(mine))
+        for first in range(each):
+            yield from means(scalars[first::each])
 
 
-def scalar_pairs(own: Sequence[Event], ranks: Sequence[Sequence[Event]]) -> Iterator[tuple[float, float]]:
+MANY = 64  # steps of which the means are known
+
+
+def means(pairs: Sequence[Pairing]) -> Iterator[Pairing]:
+    """Of numbers one after the other, the mean over each stretch: what is shown of an epoch."""
+    for first in range(min(len(pairs), MANY)):
+        own = other = 0.0
+        for count, (a, b) in enumerate(pairs[first : first + MANY], 1):
+            own, other = own + a, other + b
+            if count > 1:
+                yield own / count, other / count
+
+
+def scalar_pairs(own: Sequence[Event], ranks: Sequence[Sequence[Event]]) -> Iterator[Pairing]:
     """Numbers taken out of tensors of which the original has the mean or the sum over the ranks."""
     theirs = [{(e["number"], e["step"]): e.get("scalars", []) for e in events} for events in ranks]
     for event in own:
@@ -135,7 +155,7 @@ def scalar_pairs(own: Sequence[Event], ranks: Sequence[Sequence[Event]]) -> Iter
                 yield value, parts[0]
 
 
-def loss_pairs(own: Sequence[Event], other: Sequence[Event]) -> Iterator[tuple[float, float]]:
+def loss_pairs(own: Sequence[Event], other: Sequence[Event]) -> Iterator[Pairing]:
     """What each backward pass started from; the sum where a step had several."""
     theirs = {(event["number"], event["step"]): event["losses"] for event in other}
     for event in own:

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,8 @@ import torch, numpy
 import torch.distributed, torch.nn.parallel, torch.utils.data
 for name in ("sklearn.datasets", "sklearn.metrics", "sklearn.model_selection", "multicard.verify.probe.boot"):
     importlib.import_module(name)
-from multicard.verify.probe import batchnorm, groups, loaders, modules, monitor, outputs, randomness, shim, training
+from multicard.verify.probe import batchnorm, groups, loaders, modules, monitor, outputs, randomness, scalars, shim
+from multicard.verify.probe import contents, sizes, training, turns
 print("ready", flush=True)
 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 for line in sys.stdin:
@@ -79,6 +81,7 @@ class Forked:
 
 class Server:
     def __init__(self) -> None:
+        self.lock = threading.Lock()
         self.process = subprocess.Popen(
             [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -102,9 +105,10 @@ class Server:
             "err": str(folder / "err.txt"),
         }
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-        process: Any = Forked(int(self._line()), folder)
+        with self.lock:
+            self.process.stdin.write(json.dumps(order) + "\n")
+            self.process.stdin.flush()
+            process: Any = Forked(int(self._line()), folder)
         return launch.Rank(plan, process, time.monotonic())
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ them all, under every name that the libraries give them.  The tables are here an
 """
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -425,8 +425,13 @@ def running_paths(facts: Facts, module: Module) -> tuple[ast.Name | ast.Attribut
     return (*running(facts, module, ast.Name), *running(facts, module, ast.Attribute))
 
 
-def named(facts: Facts, module: Module, word: str) -> tuple[ast.Name | ast.Attribute, ...]:
+def named(facts: Facts, module: Module, word: str) -> Sequence[ast.Name | ast.Attribute]:
     """The names and attributes among those nodes that are this word."""
+    return words(facts, module).get(word, ())
+
+
+def words(facts: Facts, module: Module) -> dict[str, list[ast.Name | ast.Attribute]]:
+    """The names and attributes among those nodes, by their word."""
     memo = facts.memo.setdefault("paths by word", {})
     assert isinstance(memo, dict)
     index = memo.get(module)
@@ -436,7 +441,8 @@ def named(facts: Facts, module: Module, word: str) -> tuple[ast.Name | ast.Attri
             index.setdefault(name.id, []).append(name)
         for attribute in running(facts, module, ast.Attribute):
             index.setdefault(attribute.attr, []).append(attribute)
-    return tuple(index.get(word, ()))
+    assert isinstance(index, dict)
+    return index
 
 
 def running_nodes(facts: Facts, module: Module) -> tuple[ast.AST, ...]:

@@ -7,7 +7,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from multicard.effects import calls_in, calls_named, named
+from multicard.effects import calls_in, calls_named, words
 from multicard.facts import Facts, FunctionNode
 from multicard.interpret import Event
 from multicard.plan import Finding
@@ -107,15 +107,15 @@ def callers(facts: Facts) -> dict[ast.AST, list[tuple[Module, ast.expr]]]:
     found = facts.memo.get("callers")
     if found is None:
         index: dict[ast.AST, list[tuple[Module, ast.expr]]] = {}
-        words = {getattr(function, "name", "") for function in facts.run.functions}
+        functions = {getattr(function, "name", "") for function in facts.run.functions}
         for module in facts.modules:
             called = set()
             for call in calls_named(facts, module, _may_be_local):
                 called.add(call.func)
                 for function in functions_of(facts, call):
                     index.setdefault(function, []).append((module, call))
-            for word in words:
-                for node in named(facts, module, word):
+            for word, uses in words(facts, module).items():
+                for node in uses if word in functions else ():
                     if isinstance(node.ctx, ast.Load) and node not in called:
                         for value in facts.values(node):
                             if isinstance(value, Func) and getattr(value.node, "name", "") == word:

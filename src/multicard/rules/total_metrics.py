@@ -195,16 +195,30 @@ def _kept_length(facts: Facts, divisor: ast.expr) -> bool:
 
 def _callers_divide(facts: Facts, function: ast.AST) -> bool:
     """Whether a caller divides what a function gives back by a number of batches that it kept."""
-    for module in facts.modules:
-        for node in walk(module.tree):
-            match node:
-                case (
-                    ast.BinOp(left=total, op=ast.Div() | ast.FloorDiv(), right=divisor)
-                    | ast.AugAssign(target=total, op=ast.Div() | ast.FloorDiv(), value=divisor)
-                ):
-                    if _kept_length(facts, divisor) and function in given_by(facts, module, total):
-                        return True
-    return False
+    return any(function in given_by(facts, module, total) for module, total in _divided(facts))
+
+
+def _divided(facts: Facts) -> tuple[tuple[Module, ast.expr], ...]:
+    """What is divided by a number of batches that was kept; found once."""
+    found = facts.memo.get("divided by kept lengths")
+    if found is None:
+        found = facts.memo["divided by kept lengths"] = tuple(
+            (module, total)
+            for module in facts.modules
+            for total, divisor in _quotients(module)
+            if _kept_length(facts, divisor)
+        )
+    assert isinstance(found, tuple)
+    return found
+
+
+def _quotients(module: Module) -> Iterator[tuple[ast.expr, ast.expr]]:
+    for quotient in nodes(module.tree, ast.BinOp):
+        if isinstance(quotient.op, ast.Div | ast.FloorDiv):
+            yield quotient.left, quotient.right
+    for statement in nodes(module.tree, ast.AugAssign):
+        if isinstance(statement.op, ast.Div | ast.FloorDiv):
+            yield statement.target, statement.value
 
 
 def _handed_on(facts: Facts, module: Module, call: ast.Call) -> bool:

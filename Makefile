@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test proofs
+.PHONY: demo test proofs seeds
 demo: $(INSTALLED)
 	$(VENV)/bin/python scripts/demo.py
 
@@ -17,6 +17,10 @@ test: $(INSTALLED)
 # Every correct script on every number of ranks, and every mutant; `test` proves a sample of them.
 proofs: $(INSTALLED)
 	MULTICARD_PROOFS=all $(VENV)/bin/python -m pytest -m slow tests/verify/test_proofs.py
+
+# No correct script is ever failed, whatever the seed: each with fifty. Takes hours.
+seeds: $(INSTALLED)
+	MULTICARD_SEEDS=50 $(VENV)/bin/python -m pytest -m slow tests/verify/test_proofs.py -k test_a_correct_script
 
 # Only a change of pyproject.toml makes pip run again.
 $(INSTALLED): pyproject.toml

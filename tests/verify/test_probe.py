@@ -1,6 +1,8 @@
 """What the probe puts in the place of torch's functions, in one process."""
 
 import ast
+import copy
+import gc
 import io
 import json
 import random
@@ -110,7 +112,20 @@ def test_names_without_wrappers(name: str, plain: str) -> None:
     assert modules.strip(name) == plain
 
 
-def test_names_of_parameters_come_from_the_model_that_holds_them() -> None:
+def test_models_are_known_from_when_they_are_made_till_they_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "ALIVE", {})
+    for name in ("__init__", "__setstate__"):
+        monkeypatch.setattr(nn.Module, name, modules._note(getattr(nn.Module, name)))
+    model = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
+    twin = copy.deepcopy(model)
+    assert modules.roots_alive() == [model, twin]
+    del model
+    gc.collect()
+    assert modules.roots_alive() == [twin]
+
+
+def test_names_of_parameters_come_from_the_model_that_holds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nn.Module, "__init__", modules._note(nn.Module.__init__))
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     parameters: list[torch.Tensor] = list(model.parameters())
     assert modules.names_of(parameters) == ["0.weight", "0.bias", "1.weight", "1.bias"]
@@ -298,3 +313,28 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     written = plan(tmp_path, recorded=("a", "b"), larger=((32, 64),))
     written.write(tmp_path / "plan.json")
     assert read_plan(tmp_path / "plan.json") == written
+
+
+def test_several_draws_for_each_sample_are_those_of_the_sample(phase: randomness.Phase) -> None:
+    phase.turn((1, 0, 0), samples=[3, 1, 2])
+    whole = noise((2, 3, 5))
+    assert randomness.axis_of_samples((4, 2, 3)) == 2
+    assert randomness.axis_of_samples((6, 3)) == 0
+    phase.turn((1, 0, 0), samples=[1])
+    assert [randomness.axis_of_samples(shape) for shape in ((2, 1, 5), (2, 1), (1, 1, 5))] == [1, 0, 0]
+    assert torch.equal(whole[:, 1], noise((2, 1, 5))[:, 0])
+    phase.turn((1, 0, 0), samples=[2, 3, 1])
+    again = noise((2, 3, 5))
+    assert torch.equal(whole[:, 0], again[:, 1])
+
+
+def test_a_teacher_in_evaluation_mode_says_nothing_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "ALIVE", {})
+    student, teacher = nn.Linear(1, 1), nn.Linear(1, 1)
+    assert not modules.evaluating()
+    for module in (student, teacher):
+        modules.note(module)
+    teacher.eval()
+    assert not modules.evaluating()
+    student.eval()
+    assert modules.evaluating()

@@ -25,7 +25,7 @@ from torch.utils.data._utils import fetch
 
 from multicard.verify.evidence import EVALUATION
 from multicard.verify.plan import Plan
-from multicard.verify.probe import randomness, streams
+from multicard.verify.probe import modules, randomness, streams
 from multicard.verify.probe import record as recording
 from multicard.verify.probe.patching import Function, replace
 from multicard.verify.probe.replay import DealtLoader, Replay
@@ -536,7 +536,8 @@ def _give(through: Pass, fetch_next: Callable[[], Any], *, in_a_loop: bool) -> A
             rows=_rows(batch, len(indices)),
         )
     learns = COURSE.optimizes and torch.is_grad_enabled()
-    if learns and (dealer.trains or dealer.replayed or through.number == 0):
+    known = dealer.trains or dealer.replayed
+    if learns and (known or (through.number == 0 and not modules.evaluating())):
         _turn(through, given, indices)
     elif randomness.PHASE.key is not None:
         # an evaluation: what is drawn for a sample must not depend on the batch in which it comes

@@ -3,7 +3,6 @@
 Numbers say that two runs differ; what is recorded here says why.
 """
 
-import gc
 import weakref
 from typing import Any
 
@@ -30,6 +29,7 @@ SINCE: "weakref.WeakKeyDictionary[nn.Module, int]" = (
 )  # backward calls since its forward
 DEPTH = [0]
 INSIDE: list[bool] = []  # not empty while a module puts its parts into training mode
+ALIVE: dict[int, "weakref.ref[nn.Module]"] = {}  # by id, in the order in which they were made
 BEGUN: set[int] = set()  # modules whose weights at their first forward have been seen to
 
 
@@ -60,20 +60,48 @@ def strip(name: str) -> str:
     return name
 
 
+def _note(original: Function) -> Function:
+    """A module is made, by its constructor or as a copy."""
+
+    def noted(self: nn.Module, *args: Any, **keywords: Any) -> None:
+        note(self)
+        original(self, *args, **keywords)
+
+    return noted
+
+
+def note(module: nn.Module) -> None:
+    name = id(module)
+    if name in ALIVE and ALIVE[name]() is module:
+        return
+
+    def gone(dead: "weakref.ref[nn.Module]") -> None:
+        if ALIVE.get(name) is dead:
+            del ALIVE[name]
+
+    ALIVE.pop(name, None)
+    ALIVE[name] = weakref.ref(module, gone)
+
+
 def roots_alive() -> list[nn.Module]:
     """The modules of the script that are part of no other; wrappers round them do not count."""
-    # the type itself is asked: asking some objects for their class makes them complain
     found = [
-        thing
-        for thing in gc.get_objects()
-        if issubclass(type(thing), nn.Module) and type(thing).__name__ not in WRAPPERS_OF_MODELS
+        module
+        for known in list(ALIVE.values())
+        if (module := known()) is not None and type(module).__name__ not in WRAPPERS_OF_MODELS
     ]
     inner = {id(child) for module in found for child in module.children()}
     return [module for module in found if id(module) not in inner] or found
 
 
+def evaluating() -> bool:
+    """Whether all models that could be trained are in evaluation mode; a part or a teacher that is says nothing."""
+    able = [root for root in roots_alive() if any(p.requires_grad for p in root.parameters())]
+    return bool(able) and not any(root.training for root in able)
+
+
 def names_of(parameters: list[Tensor]) -> list[str]:
-    """The names of parameters in the largest module that holds them; searched for among all objects alive."""
+    """The names of parameters in the largest module that holds them."""
     wanted = {id(p): i for i, p in enumerate(parameters)}
     names: list[str | None] = [None] * len(parameters)
     for module in sorted(roots_alive(), key=lambda module: -sum(1 for _ in module.parameters())):
@@ -178,6 +206,7 @@ def _pre(module: nn.Module, _: Any) -> None:
     if not recording.record().mine:
         return
     if id(module) not in BEGUN:
+        note(module)
         from multicard.verify.probe import training
 
         training.begin(module)
@@ -257,6 +286,8 @@ def _train(original: Function) -> Function:
 
 
 def install(plan: Plan) -> None:
+    replace(nn.Module, "__init__", _note)
+    replace(nn.Module, "__setstate__", _note)
     replace(nn.Module, "train", _train)
     torch_module.register_module_forward_pre_hook(_pre)
     if plan.role == "migrated":

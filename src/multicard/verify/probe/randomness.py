@@ -136,14 +136,33 @@ def fill(tensor: Tensor, draw: Callable[[Tensor, torch.Generator], object]) -> T
     generator = PHASE.generator
     _noticed(tensor.shape)
     with torch.no_grad():
-        if tensor.dim() == 0 or tensor.shape[0] > MANY_ROWS:
+        axis = axis_of_samples(tensor.shape)
+        if tensor.dim() == 0 or tensor.shape[axis] > MANY_ROWS:
             generator.manual_seed(mix(*key))
             draw(tensor, generator)
             return tensor
-        for i, row in enumerate(row_keys(tensor.shape[0])):
+        for i, row in enumerate(row_keys(tensor.shape[axis])):
             generator.manual_seed(mix(*key, row))
-            draw(tensor[i], generator)
+            if axis == 0:
+                draw(tensor[i], generator)
+            else:
+                fresh = tensor.select(axis, i).clone(memory_format=torch.contiguous_format)
+                draw(fresh, generator)
+                tensor.select(axis, i).copy_(fresh)
     return tensor
+
+
+def axis_of_samples(shape: Sequence[int]) -> int:
+    """Which dimension counts the samples: the first, unless several draws for each sample stand before it."""
+    count = len(PHASE.samples)
+    if (
+        not shape
+        or not count
+        or shape[0] == count
+        or (shape[0] % count == 0 and (count > 1 or len(shape) < 3))
+    ):
+        return 0
+    return next((axis for axis, size in enumerate(shape) if size == count), 0)
 
 
 def _noticed(shape: Sequence[int]) -> None:

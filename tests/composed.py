@@ -73,6 +73,14 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "resume": ("", "resume"),
     "reload": ("", "reload"),
     "judged": ("model", "ema"),
+    "history": ("", "", "json", "rows"),
+    "snapshots": ("", "", "each", "kept"),
+    "noise": ("", "", "input"),
+    "penalty": ("", "", "l2", "l1"),
+    "train score": ("", "scored"),
+    "report": ("", "size", "rate"),
+    "means": ("python", "numpy"),
+    "limit": ("", "", "steps"),
 }
 
 
@@ -96,6 +104,8 @@ def _settle(chosen: dict[str, str]) -> None:
         chosen["groups"] = ""
     if chosen["style"] == "phases":
         chosen["accumulate"] = chosen["amp"] = chosen["told"] = chosen["kept"] = ""
+    if chosen["limit"] and (chosen["schedule"] == "cycle" or chosen["train metric"] == "batches"):
+        chosen["limit"] = ""
     if chosen["best"] != "whole":
         chosen["resume"] = ""
     if chosen["resume"] or chosen["stop"] == "patience":
@@ -128,6 +138,10 @@ def _imports(p: Program) -> str:
         lines += ["import csv"]
     if p["timed"] == "time":
         lines += ["import time"]
+    if p["history"] == "json":
+        lines += ["import json"]
+    if p["means"] == "numpy":
+        lines += ["import numpy as np"]
     return "\n".join(lines) + "\n"
 
 
@@ -420,6 +434,17 @@ def _train_epoch(p: Program) -> str:
     if not gather:
         body += ["optimizer.zero_grad()"]
     forward = [f"output = {_output(p, 'model(x)')}", "loss = criterion(output, y)"]
+    if p["noise"]:
+        forward.insert(0, "x = x + 0.05 * torch.randn_like(x)")
+    if p["penalty"] == "l2":
+        forward += ["loss = loss + 1e-3 * sum(w.pow(2).sum() for w in model.parameters())"]
+    elif p["penalty"] == "l1":
+        forward += [
+            "penalty = 0",
+            "for w in model.parameters():",
+            "    penalty = penalty + w.abs().sum()",
+            "loss += 1e-4 * penalty",
+        ]
     if _amp(p):
         forward = [
             "with torch.autocast('cuda', enabled=torch.cuda.is_available()):",
@@ -479,11 +504,14 @@ def _train_epoch(p: Program) -> str:
         "batches": "train_loss = running / len(train_loader)",
         "samples": "train_loss = running / seen",
         "meter": "train_loss = meter.avg",
-        "list": "train_loss = sum(losses) / len(losses)",
+        "list": f"train_loss = {'np.mean(losses)' if p['means'] == 'numpy' else 'sum(losses) / len(losses)'}",
         "window": "train_loss = 0.0",
     }[metric]
     if "sum" in p["loss"]:
         body = [line.replace("loss.item()", "loss.item() / len(x)") for line in body]
+    if p["limit"]:
+        body += ["if i >= 5:", "    break"]
+        numbered = True
     loop = _batches(p, "train_loader", numbered=numbered)
     first = "optimizer.zero_grad()\n" if gather else ""
     return f"model.train()\n{begin}\n{first}{loop}\n{_indent(chr(10).join(body))}\n{end}\n"
@@ -520,7 +548,9 @@ def _evaluate(p: Program) -> str:
         "lists": (
             "preds, labels = [], []",
             ["preds.append(output.argmax(1).cpu())", "labels += y.tolist()"],
-            "score = (torch.cat(preds) == torch.tensor(labels)).float().mean().item()",
+            "score = (torch.cat(preds).numpy() == np.array(labels)).mean()"
+            if p["means"] == "numpy"
+            else "score = (torch.cat(preds) == torch.tensor(labels)).float().mean().item()",
         ),
         "meter": (
             "meter = AverageMeter()",
@@ -561,6 +591,20 @@ def _after_epoch(p: Program) -> str:
             ]
         case _:
             pass
+    if p["report"] == "rate":
+        lines += [_show(p, "f\"lr {optimizer.param_groups[0]['lr']:.5f}\"")]
+    match p["history"]:
+        case "json":
+            lines += ["history['train'].append(train_loss)", "history['score'].append(float(score))"]
+            lines += ["json.dump(history, open('history.json', 'w'))"]
+        case "rows":
+            lines += ["rows.append((epoch, train_loss, score))"]
+        case _:
+            pass
+    if p["snapshots"]:
+        lines += ["torch.save(model.state_dict(), f'epoch_{epoch}.pth')"]
+    if p["snapshots"] == "kept":
+        lines += ["old = f'epoch_{epoch - 2}.pth'", "if os.path.exists(old):", "    os.remove(old)"]
     path = "'out/best.pth'" if p["folder"] else "'best.pth'"
     keep = {
         "file": [f"torch.save(model.state_dict(), {path})"],
@@ -599,6 +643,9 @@ def _before(p: Program) -> str:
             pass
     if p["timed"]:
         text += "begun = time.time()\n"
+    text += {"json": "history = {'train': [], 'score': []}\n", "rows": "rows = []\n"}.get(p["history"], "")
+    if p["report"] == "size":
+        text += _show(p, "f'{sum(w.numel() for w in model.parameters() if w.requires_grad)} weights'") + "\n"
     text += _resume(p)
     return text
 
@@ -624,6 +671,8 @@ def _finish(p: Program) -> str:
             text += f"model.load_state_dict(best_state)\ntorch.save(model.state_dict(), {path})\n"
         case _:
             pass
+    if p["history"] == "rows":
+        text += "with open('rows.txt', 'w') as f:\n    for row in rows:\n        f.write('%d %.4f %.4f\\n' % row)\n"
     if p["timed"]:
         text += _show(p, "f'took {time.time() - begun:.1f}s'") + "\n"
     return text + _show(p, "f'best {best:.4f}'") + "\n"
@@ -680,7 +729,12 @@ def _as_functions(p: Program) -> str:
         f"score = evaluate(model, val_loader, device{extra})\n"
     )
     before = _before(p)
-    run = f"{made}{before}{_epochs(p)}{_indent(calls + _after_epoch(p))}{_finish(p)}"
+    last = ""
+    if p["train score"] and p["loader"] != "sampler":
+        last = (
+            _show(p, f"f'on the training data {{evaluate(model, train_loader, device{extra}):.4f}}'") + "\n"
+        )
+    run = f"{made}{before}{_epochs(p)}{_indent(calls + _after_epoch(p))}{_finish(p)}{last}"
     return f"{top}\n\n{train}{evaluate}{run}"
 
 
@@ -731,7 +785,7 @@ def _as_phases(p: Program) -> str:
         "    for x, y in loaders[phase]:\n        x, y = x.to(device), y.to(device)\n        optimizer.zero_grad()\n"
         "        with torch.set_grad_enabled(phase == 'train'):\n            output = model(x)\n            loss = criterion(output, y)\n"
         "            if phase == 'train':\n" + _indent("\n".join(norm_step), 4) + "\n"
-        "        running_loss += loss.item() * x.size(0)\n        running_corrects += (output.argmax(1) == y).sum().item()\n"
+        f"        running_loss += loss.item(){'' if 'sum' in p['loss'] else ' * x.size(0)'}\n        running_corrects += (output.argmax(1) == y).sum().item()\n"
         "    epoch_loss = running_loss / sizes[phase]\n    epoch_acc = running_corrects / sizes[phase]\n"
         "    if phase == 'train':\n        train_loss = epoch_loss\n    else:\n        score = epoch_acc\n"
     )

@@ -15,7 +15,7 @@ from multicard.interpret import Event
 from multicard.lasting import MUTATORS, lasting, mutates
 from multicard.meeting import meets
 from multicard.messages import Text
-from multicard.plan import Finding, Kind
+from multicard.plan import Finding
 from multicard.reach import below, is_wrapped, reached, takes_batches, training_begins
 from multicard.source import Module
 from multicard.tree import held, walk
@@ -105,12 +105,10 @@ def neighbours(module: Module, statements: Iterable[ast.stmt]) -> Iterator[list[
 
 
 def keep_to_rank_0(facts: Facts, code: str, module: Module, statements: list[ast.stmt], why: Text) -> Finding:
-    """One finding that puts neighbouring statements under `if rank == 0:`; left where no such line can stand."""
+    """One finding that puts neighbouring statements, none an `elif`, under `if rank == 0:`."""
     edits = guard(module, statements, "if «rank 0»:")
-    site = facts.site(module, statements[0])
-    if edits is None:
-        return Finding(code, site, why, (), UNDER_A_GUARD, Kind.LEFT)
-    return Finding(code, site, why, edits)
+    assert edits is not None
+    return Finding(code, facts.site(module, statements[0]), why, edits)
 
 
 def path_or_devnull(module: Module, path: ast.expr) -> tuple[Edit, ...]:

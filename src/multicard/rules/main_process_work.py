@@ -36,7 +36,7 @@ from multicard.libraries import EXITS
 from multicard.meeting import meets
 from multicard.messages import Text
 from multicard.once import draws_in_common, is_metric, neighbours, statement_of
-from multicard.plan import Finding, Kind
+from multicard.plan import Finding
 from multicard.reach import (
     below,
     functions_of,
@@ -79,10 +79,7 @@ def find(facts: Facts) -> Iterator[Finding]:
                 " would wait for the other ranks",
                 "文件和图只需要生成一次;主进程单独运行时要用内部模型,包装后的模型会等待其他进程",
             )
-            if edits is None:
-                advice = Text("put it under `if rank == 0:`", "请放到 `if rank == 0:` 之下")
-                yield Finding(CODE, site, why, (), advice, Kind.LEFT)
-                continue
+            assert edits is not None, "a call is no `elif`"
             bare = [edit for statement in run for edit in _arguments(facts, module, own[statement])]
             yield Finding(CODE, site, why, (*edits, *bare))
     yield from _sources(facts, calls)

@@ -1098,6 +1098,10 @@ class Interpreter:
         result: Values = NOTHING
         for value in self.eval(node.value):
             result = join(result, self._item(value, key, node))
+        if data_of(key).local and not any(isinstance(value, Obj) for value in result):
+            # which of them it is, each rank finds out for itself
+            whole = merge([data_of(result), data_of(key)])
+            return one(Data(whole.models, whole.loaders, whole.tags - {"size", "count"}))
         return result or SOME
 
     def _item(self, value: Value, key: Values, node: ast.Subscript) -> Values:

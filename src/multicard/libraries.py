@@ -1481,6 +1481,9 @@ def _container_method(
             if args:
                 run.extend(owner, args[0])
             return NONE
+        case "index" | "count" if args and owner.kind in {"list", "tuple"}:
+            parts = merge([data_of(values) for values in (*(owner.items or ()), owner.rest, args[0])])
+            return one(Data(tags=frozenset({"local"}) if parts.local else frozenset()))
         case "update":
             for source in args:
                 for held in source:

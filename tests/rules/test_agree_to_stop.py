@@ -322,3 +322,27 @@ def test_a_trainer_in_another_module() -> None:
     texts, reasons = migrate_modules(rule, {"__main__": script, "engine": engine})
     assert added(engine, texts["engine"]) == "            if broadcast_value(loss.item() > self.best):"
     assert (texts["__main__"], reasons) == (script, [])
+
+
+RATES = {
+    "found out from losses": (
+        "rate = 0.1 / losses[-1]\noptimizer = torch.optim.SGD(model.parameters(), lr=rate)",
+        "optimizer = torch.optim.SGD(model.parameters(), lr=broadcast_value(rate))",
+    ),
+    "chosen by the smallest loss": (
+        "rate = [1e-3, 1e-2][losses.index(min(losses))]\noptimizer = torch.optim.Adam(model.parameters(), rate)",
+        "optimizer = torch.optim.Adam(model.parameters(), broadcast_value(rate))",
+    ),
+    "an option": ("optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)", ""),
+    "of the batch size": ("optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * BATCH / 256)", ""),
+}
+
+
+@pytest.mark.parametrize(("part", "after"), RATES.values(), ids=RATES)
+def test_a_rate_that_a_rank_found_out_is_rank_0s(part: str, after: str) -> None:
+    kept = LOOP.replace(
+        "        optimizer.step()", "        optimizer.step()\n        losses.append(loss.item())"
+    )
+    script = f"{NET}losses = []\n{kept}{part}\n{LOOP}"
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])

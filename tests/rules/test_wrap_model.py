@@ -187,6 +187,14 @@ BARE = {
         HEAD + MAKE + OPTIMIZER + LOOP.replace("model(x)", "model.classifier(model.features(x))"),
         "        average_gradients(model)",
     ),
+    "several in a list": (
+        HEAD
+        + "models = [Net() for _ in range(3)]\noptimizers = [torch.optim.SGD(m.parameters(), 0.1) for m in models]\n"
+        + "for model, optimizer in zip(models, optimizers):\n    "
+        + LOOP.strip().replace("\n", "\n    ")
+        + "\n",
+        "for m in models:\n    broadcast_model(m)\n            average_gradients(model)",
+    ),
     "two backward passes for one forward pass": (
         HEAD
         + MAKE

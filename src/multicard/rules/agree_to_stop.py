@@ -70,6 +70,11 @@ _PLATEAU = Text(
     "各进程的学习率必须一致,因此统一使用 rank0 的指标",
 )
 
+_RATE = Text(
+    "each rank found this out from its own batches; the learning rate must be one, so all are given rank 0's",
+    "每个进程由自己的批次得出该值;学习率必须一致,因此统一使用 rank0 的值",
+)
+
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Exits under conditions that may differ between ranks, and schedulers that look at a metric."""
@@ -78,6 +83,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     yield from _conditions(facts)
     yield from _branches(facts, done)
     yield from _plateaus(facts)
+    yield from _rates(facts)
 
 
 def _exits(facts: Facts, done: set[ast.AST]) -> Iterator[Finding]:
@@ -405,6 +411,30 @@ def _under_choice(facts: Facts, module: Module, statement: ast.stmt, scope: ast.
         if isinstance(parent, ast.If) and not _invariant(facts, module, parent.test, depth + 1):
             return True
     return False
+
+
+def _rates(facts: Facts) -> Iterator[Finding]:
+    """Learning rates that a rank has found out from its own batches, given to an optimizer or a schedule."""
+    done: set[ast.AST] = set()
+    for event in facts.events("construct", dead=False):
+        subject, node = event.subject, event.node
+        if not isinstance(subject, Obj) or subject.kind not in {"optimizer", "scheduler"} or node in done:
+            continue
+        if not isinstance(node, ast.Call):
+            continue
+        done.add(node)
+        given = [keyword.value for keyword in node.keywords if keyword.arg in RATES]
+        for rate in [*given, *node.args[1:2]]:
+            if any(isinstance(value, Data) and value.local for value in facts.values(rate)):
+                yield Finding(
+                    CODE,
+                    facts.site(event.module, rate),
+                    _RATE,
+                    call_with(event.module, rate, "«broadcast_value»"),
+                )
+
+
+RATES = frozenset({"lr", "max_lr", "base_lr", "eta_min"})
 
 
 def _plateaus(facts: Facts) -> Iterator[Finding]:

@@ -197,12 +197,11 @@ def _averaged(
     )
     if home is not None:
         module = facts.module_of[home.target]
-        name = module.text(home.target)
         yield Finding(
             CODE,
             facts.site(module, home.statement),
             why,
-            (insert_after(module, home.statement, f"«broadcast_model»({name})"),),
+            (insert_after(module, home.statement, *_broadcast(facts, module, home.target)),),
         )
     for event in grown(facts, own, 0):
         base = _base(event.node)
@@ -242,6 +241,28 @@ def _averaged(
         )
 
 
+def _broadcast(facts: Facts, module: Module, model: ast.AST) -> tuple[str, ...]:
+    """The lines that give a model rank 0's weights; for one that a comprehension names, each of them."""
+    line = f"«broadcast_model»({module.text(model)})"
+    generator = _comprehended(facts, module, model)
+    if generator is None:
+        return (line,)
+    return f"for {module.text(generator.target)} in {module.text(generator.iter)}:", f"    {line}"
+
+
+def _comprehended(facts: Facts, module: Module, model: ast.AST) -> ast.comprehension | None:
+    """The part of a comprehension that names a model, if one does: nobody else knows it by that name."""
+    name = module.text(model).partition(".")[0]
+    for parent in facts.ancestors(module, model):
+        if isinstance(parent, ast.stmt):
+            return None
+        if isinstance(parent, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+            for generator in parent.generators:
+                if any(isinstance(part, ast.Name) and part.id == name for part in walk(generator.target)):
+                    return generator
+    return None
+
+
 def _base(node: ast.AST) -> ast.expr | None:
     """The model that gets a new part: `self` in `self.fc = ...`, `self.heads` in `self.heads.append(...)`."""
     match node:
@@ -263,7 +284,7 @@ def _holder(facts: Facts, event: Event, own: set[Obj]) -> str | None:
             or not _path(node)
         ):
             continue
-        if facts.scope(module, node) is not scope:
+        if facts.scope(module, node) is not scope or _comprehended(facts, module, node) is not None:
             continue
         values = [value for value in facts.values(node) if value != Const(None)]
         if values and all(isinstance(value, Obj) and value in own for value in values):

@@ -120,12 +120,11 @@ def known_pairs(own: Sequence[Event], ranks: Sequence[Sequence[Event]]) -> Itera
     losses = list(loss_pairs(*steps))
     yield from losses
     yield from means(losses)
-    scalars = list(scalar_pairs(mine, others))
-    yield from scalars
-    if mine:
-        each = max(1, len(scalars) // len(mine))
+    for found in (list(scalar_pairs(mine, others, rates=rates)) for rates in (False, True)):
+        yield from found
+        each = max(1, len(found) // max(1, len(steps[0])))
         for first in range(each):
-            yield from means(scalars[first::each])
+            yield from means(found[first::each])
 
 
 MANY = 64  # steps of which the means are known
@@ -141,17 +140,27 @@ def means(pairs: Sequence[Pairing]) -> Iterator[Pairing]:
                 yield own / count, other / count
 
 
-def scalar_pairs(own: Sequence[Event], ranks: Sequence[Sequence[Event]]) -> Iterator[Pairing]:
-    """Numbers taken out of tensors of which the original has the mean or the sum over the ranks."""
+def scalar_pairs(own: Sequence[Event], ranks: Sequence[Sequence[Event]], *, rates: bool) -> Iterator[Pairing]:
+    """Numbers taken out of tensors of which the original has the mean or the sum over the ranks.
+
+    `rates`: the sums, divided by how many samples there are.
+    """
     theirs = [{(e["number"], e["step"]): e.get("scalars", []) for e in events} for events in ranks]
+    rows = {(e["number"], e["step"]): e.get("rows", 0) for e in ranks[0]}
     for event in own:
-        mine = event.get("scalars", [])
-        shares = [one.get((event["number"], event["step"]), []) for one in theirs]
+        key = (event["number"], event["step"])
+        mine, whole, part = event.get("scalars", []), event.get("rows", 0), rows.get(key, 0)
+        shares = [one.get(key, []) for one in theirs]
         if any(len(share) != len(mine) for share in shares):
             continue
         for value, parts in zip(mine, zip(*shares, strict=True), strict=True):
             total = sum(parts)
-            if any(abs(value - one) <= 1e-3 * abs(value) + 1e-6 for one in (total, total / len(parts))):
+            sums, averages = (
+                abs(value - one) <= 1e-3 * abs(value) + 1e-6 for one in (total, total / len(parts))
+            )
+            if rates and sums and whole and part:
+                yield value / whole, parts[0] / part
+            elif not rates and (sums or averages):
                 yield value, parts[0]
 
 

@@ -108,7 +108,11 @@ class Losses:
         return (
             _digits(own) >= SHARE
             and _digits(other) >= SHARE
-            and any(_rounds_to(a, own) and _rounds_to(b, other) for a, b in self.pairs)
+            and any(
+                _rounds_to(a * scale, own) and _rounds_to(b * scale, other)
+                for a, b in self.pairs
+                for scale in (1, 100)
+            )
         )
 
     def are(self, own: float, other: float) -> bool:

@@ -25,7 +25,7 @@ from torch.utils.data._utils import fetch
 
 from multicard.verify.evidence import EVALUATION
 from multicard.verify.plan import Plan
-from multicard.verify.probe import modules, randomness, streams
+from multicard.verify.probe import modules, randomness, scalars, streams
 from multicard.verify.probe import record as recording
 from multicard.verify.probe.patching import Function, replace
 from multicard.verify.probe.replay import DealtLoader, Replay
@@ -535,6 +535,7 @@ def _give(through: Pass, fetch_next: Callable[[], Any], *, in_a_loop: bool) -> A
             firsts=_firsts(batch, _share_starts(through, given), len(indices)),
             rows=_rows(batch, len(indices)),
         )
+    scalars.ROWS[0] = len(indices)
     learns = COURSE.optimizes and torch.is_grad_enabled()
     known = dealer.trains or dealer.replayed
     if learns and (known or (through.number == 0 and not modules.evaluating())):

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 from multicard.verify.probe import record as recording
+from multicard.verify.probe import steps_between
 from multicard.verify.probe.patching import Function, replace
 
 MOST = 64  # between two steps
 TAKEN: list[float] = []
+ROWS = [0]  # samples in the batch at hand
 
 
 def take() -> list[float]:
@@ -28,7 +30,8 @@ def take() -> list[float]:
 def _item(original: Function) -> Function:
     def item(self: Tensor) -> Any:
         value = original(self)
-        if len(TAKEN) < MOST and isinstance(value, (int, float)) and torch.is_grad_enabled():
+        trains = torch.is_grad_enabled() or not steps_between.EVALUATED[0]
+        if len(TAKEN) < MOST and isinstance(value, (int, float)) and trains:
             caller = sys._getframe(1).f_code.co_filename  # noqa: SLF001
             if recording.is_the_users(caller) and recording.record().mine and math.isfinite(value):
                 TAKEN.append(float(value))

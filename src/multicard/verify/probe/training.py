@@ -193,6 +193,7 @@ def _use(optimizer: Any) -> None:
         lr=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
         trained=[i for i, g in enumerate(gradients) if g is not None],
         losses=turns.mean_over_turns(steps.losses),
+        rows=scalars.ROWS[0],
         scalars=scalars.take(),
         backward=steps.backward_sites,
         before=_together(parameters),
@@ -365,7 +366,7 @@ def note_buffers() -> None:
     named = modules.buffers_around(parameters)
     number = steps.passes
     steps.passes += 1
-    recording.record().write("scalars", number=-1, step=number, scalars=scalars.take())
+    recording.record().write("scalars", number=-1, step=number, rows=scalars.ROWS[0], scalars=scalars.take())
     modules.note_models(parameters, f"pass {number}")
     if not named:
         return

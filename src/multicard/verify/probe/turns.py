@@ -216,7 +216,7 @@ def vary(variation: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
     """Note that the ranks' generators differ from here on, and let them draw alike all the same."""
     with randomness.generators_kept():
         result = variation(*args, **keywords)
-        randomness.note_natural_state()
+        recording.record().write("generators", **randomness.states())
     randomness.SETTLED[:] = [True]
     return result
 

@@ -176,6 +176,23 @@ BRANCHES = {
         + STEP.replace("loss.backward", "(2 * loss).backward"),
         "        if broadcast_value(random.random() < 0.5):",
     ),
+    "one of two models by chance": (
+        (
+            "import random\nother = Net()\nsecond = torch.optim.SGD(other.parameters(), lr=0.1)\n"
+            "for epoch in range(9):\n    for x, y in loader:\n        if random.random() < 0.5:\n"
+            "            out = model(x)\n        else:\n            out = other(x)\n"
+            "        criterion(out, y).backward()\n        optimizer.step()\n        second.step()\n"
+        ),
+        "        if broadcast_value(random.random() < 0.5):",
+    ),
+    "as many steps as chance says": (
+        (
+            "import random\nfor epoch in range(9):\n    for x, y in loader:\n"
+            "        for _ in range(random.randint(1, 3)):\n            criterion(model(x), y).backward()\n"
+            "            optimizer.step()\n"
+        ),
+        "        for _ in range(broadcast_value(random.randint(1, 3))):",
+    ),
     "validation when training got better": (
         VALIDATE
         + "best = 9.0\nfor epoch in range(9):\n"
@@ -219,6 +236,11 @@ LEFT_ALONE = {
     + "for epoch in range(9):\n"
     + BATCHES.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
     + "        if i % 10 == 0:\n            print(validate())\n",
+    "each sample of a batch": "for epoch in range(9):\n    for x, y in loader:\n        for i in range(len(x)):\n"
+    "            criterion(model(x[i]), y[i]).backward()\n        optimizer.step()\n",
+    "another batch for the same model by chance": "import random\nfor epoch in range(9):\n    for x, y in loader:\n"
+    "        if random.random() < 0.5:\n            out = model(x)\n        else:\n            out = model(-x)\n"
+    "        criterion(out, y).backward()\n        optimizer.step()\n",
     "a choice by an option": "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"
     + IN_BATCHES
     + "        if args.train:\n"

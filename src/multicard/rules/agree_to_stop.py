@@ -38,6 +38,7 @@ from collections.abc import Iterator
 
 from multicard.edits import Edit, call_with, wrap
 from multicard.facts import Facts
+from multicard.interpret import Event
 from multicard.meeting import counts_together
 from multicard.messages import Text
 from multicard.plan import Finding
@@ -45,6 +46,7 @@ from multicard.reach import below, differs, guarded, is_wrapped, left_out
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
 from multicard.values import Class, Const, Data, Lib, Method, Mod, Obj, Unknown, Values
+from multicard.wraps import bare_of
 
 CODE = "MC403"
 TITLE = Text("Stop together", "早停信号同步")
@@ -82,6 +84,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     yield from _exits(facts, done)
     yield from _conditions(facts)
     yield from _branches(facts, done)
+    yield from _rounds(facts)
     yield from _plateaus(facts)
     yield from _rates(facts)
 
@@ -137,12 +140,59 @@ def _branches(facts: Facts, done: set[ast.AST]) -> Iterator[Finding]:
                 edits, why = _unless_any(module, node.test), _SKIP
             elif not trained and not other and _trains(facts, beyond):
                 edits, why = call_with(module, node.test, "«any_rank»"), _SKIP
-            elif trained or other or counts_together(facts, *node.body, *node.orelse, *beyond):
+            elif (
+                trained
+                or other
+                or counts_together(facts, *node.body, *node.orelse, *beyond)
+                or _calls_another(facts, node)
+            ):
                 edits, why = call_with(module, node.test, "«broadcast_value»"), _BRANCH
             else:
                 continue
             done.add(node.test)
             yield Finding(CODE, facts.site(module, node.test), why, edits)
+
+
+def _calls_another(facts: Facts, branch: ast.If) -> bool:
+    """Whether a branch decides which wrapped model is called in training."""
+    body, orelse = (
+        {bare_of(event) for event in _called(facts, part)} for part in (branch.body, branch.orelse)
+    )
+    inside = held(branch)
+    elsewhere = {
+        bare_of(event)
+        for event in facts.events("forward", dead=False)
+        if facts.trains(event)
+        and event.node not in inside
+        and not any(call in inside for call in event.calls)
+    }
+    return bool((body ^ orelse) - elsewhere)
+
+
+def _called(facts: Facts, body: list[ast.stmt]) -> Iterator[Event]:
+    return (
+        event
+        for event in below(facts, *body)
+        if event.kind == "forward" and is_wrapped(event.subject) and facts.trains(event)
+    )
+
+
+def _rounds(facts: Facts) -> Iterator[Finding]:
+    """Loops that train as often as a number says that is seen to differ between ranks."""
+    for module in facts.modules:
+        for loop in nodes(module.tree, ast.For):
+            match loop.iter:
+                case ast.Call(func=ast.Name(id="range"), args=[*_, count]) if differs(facts, count):
+                    sized = any(isinstance(v, Data) and "size" in v.tags for v in facts.values(count))
+                    if not sized and _trains(facts, loop.body):
+                        yield Finding(
+                            CODE,
+                            facts.site(module, count),
+                            _BRANCH,
+                            call_with(module, count, "«broadcast_value»"),
+                        )
+                case _:
+                    pass
 
 
 def _trains(facts: Facts, body: list[ast.stmt]) -> bool:

@@ -432,7 +432,7 @@ ROWS = {
                 "codes = {w: i for i, w in enumerate(set('a b c'.split()))}\ndata = TensorDataset(torch.randn(64, 4), ",
             ),
         ),
-        ("enumerate(sorted(set('a b c'.split())",),
+        ("enumerate(broadcast_value(list(set('a b c'.split())",),
     ),
     "43 as many batches on each rank": Row(
         script(("shuffle=True)", "shuffle=True, drop_last=True)")),

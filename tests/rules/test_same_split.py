@@ -26,18 +26,21 @@ MIGRATED = {
         "for a, b, c in os.walk('d'):\n    use(c)",
         "for a, b, c in broadcast_value(list(os.walk('d'))):",
     ),
-    "a list of a set": ("words = list(set(text.split()))", "words = sorted(set(text.split()))"),
+    "a list of a set": (
+        "words = list(set(text.split()))",
+        "words = broadcast_value(list(set(text.split())))",
+    ),
     "a numbered set": (
         "ids = {w: i for i, w in enumerate(set(text.split()))}",
-        "ids = {w: i for i, w in enumerate(sorted(set(text.split())))}",
+        "ids = {w: i for i, w in enumerate(broadcast_value(list(set(text.split()))))}",
     ),
     "a set with a name": (
         "words = set(text.split())\nids = {}\nfor w in words:\n    ids[w] = len(ids)",
-        "for w in sorted(words):",
+        "for w in broadcast_value(list(words)):",
     ),
     "a tuple of a set": (
         "words = tuple({w for w in text.split()})",
-        "words = tuple(sorted({w for w in text.split()}))",
+        "words = broadcast_value(tuple({w for w in text.split()}))",
     ),
 }
 LEFT_ALONE = {
@@ -87,6 +90,12 @@ def test_where_one_process_comes_first_a_listing_is_sorted() -> None:
     script = IMPORTS + TRAINING + data + LOOP
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == ("        self.names = sorted(os.listdir('d'))", [])
+
+
+def test_a_set_that_is_met_in_training_is_sorted() -> None:
+    script = IMPORTS + TRAINING + LOOP + "    words = list(set(text.split()))\n    use(words)\n"
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("    words = sorted(set(text.split()))", [])
 
 
 def test_a_module_that_lists_on_import_sorts() -> None:

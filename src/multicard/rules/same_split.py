@@ -12,7 +12,7 @@ Before:
 After:
 
     files = broadcast_value(os.listdir("images"))
-    words = sorted(set(text.split()))
+    words = broadcast_value(list(set(text.split())))
 """
 
 import ast
@@ -28,7 +28,7 @@ from multicard.reach import guarded, per_sample, training_begins
 from multicard.rules.same_names import gives_a_name
 from multicard.rules.share_batches import drawing_loops
 from multicard.source import Module
-from multicard.tree import walk
+from multicard.tree import held, walk
 from multicard.values import Const, Data, Obj
 
 CODE = "MC207"
@@ -180,28 +180,55 @@ def _only_deletes(facts: Facts, loop: ast.For) -> bool:
 
 def _set(facts: Facts, module: Module, node: ast.expr) -> Iterator[Finding]:
     parent = facts.parents(module).get(node)
-    edits: tuple[Edit, ...] = ()
+    ordered: ast.expr = node
     match parent:
-        case ast.Call(func=ast.Name(id="list") as name, args=[only]) if only is node:
-            edits = (replace(module, name, "sorted"),)
-            ordered: ast.expr = parent
-        case ast.Call(func=ast.Name(id="tuple" | "enumerate"), args=[first, *_]) if first is node:
+        case ast.Call(func=ast.Name(id="list" | "tuple"), args=[only]) if only is node:
+            ordered = parent
+        case ast.Call(func=ast.Name(id="enumerate"), args=[first, *_]) if first is node:
             ordered = parent
         case ast.comprehension(iter=over) if over is node:
-            ordered = node
             owner = facts.parents(module).get(parent)
             if not isinstance(owner, ast.ListComp | ast.DictComp):
                 return
             ordered = owner
         case ast.For(iter=over, body=body) if over is node and _fills(body):
-            ordered = node
+            pass
         case _:
             return
     if not _is_set_of_words(facts, node) or _settled(facts, module, node):
         return
     if ordered is not node and not _gives_order(facts, module, ordered):
         return
-    yield Finding(CODE, facts.site(module, node), _SET, edits or call_with(module, node, "sorted"))
+    made = parent if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) else None
+    kind = made.func.id if made is not None and isinstance(made.func, ast.Name) else ""
+    edits: tuple[Edit, ...]
+    if _met_once(facts, module, node):
+        if made is not None and kind in {"list", "tuple"}:
+            edits = call_with(module, made, "«broadcast_value»")
+        else:
+            edits = wrap(module, node, "«broadcast_value»(list(", "))")
+    elif made is not None and kind == "list":
+        edits = (replace(module, made.func, "sorted"),)
+    else:
+        edits = call_with(module, node, "sorted")
+    yield Finding(CODE, facts.site(module, node), _SET, edits)
+
+
+def _met_once(facts: Facts, module: Module, node: ast.expr) -> bool:
+    """Whether all ranks come to a place together, outside of training and of what may part them."""
+    if no_meeting(facts, module, node) is not None or evaluated_by_rank_0(facts, module, node):
+        return False
+    scope = facts.scope(module, node)
+    repeated = facts.training_nodes | facts.epoch_nodes
+    return not any(outer in repeated for outer in facts.ancestors(module, node)) and not any(
+        event.tainted or any(loop.node in repeated for loop in event.loops)
+        for event in facts.run.events
+        if not event.dead
+        and event.module is module
+        and event.frames
+        and (event.frames[-1].node or module.tree) is scope
+        and (not isinstance(scope, ast.Module) or event.node in held(facts.statement(module, node)))
+    )
 
 
 def _fills(body: list[ast.stmt]) -> bool:

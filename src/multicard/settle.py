@@ -170,7 +170,12 @@ def left(finding: Finding, why: Text, advice: Text) -> Finding:
 def _without_collisions(findings: Iterable[Finding]) -> list[Finding]:
     taken: dict[Module, list[Edit]] = {}
     kept: list[Finding] = []
+    said: set[tuple[str, Module, ast.AST, str]] = set()
     for finding in findings:
+        words = (finding.code, finding.site.module, finding.site.node, finding.why.en)
+        if not finding.edits and words in said:
+            continue
+        said.add(words)
         clash = any(collide(mine, other) for mine in finding.edits for other in taken.get(mine.module, ()))
         if clash:
             kept.append(

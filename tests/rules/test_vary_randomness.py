@@ -23,6 +23,14 @@ MIGRATED = {
         + LOOP,
         "vary_seed()\nfor epoch in range(3):",
     ),
+    "after a model that a loop makes": (
+        TRAINING.replace(
+            "model = nn.Linear(4, 2)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n", ""
+        )
+        + "for run in range(2):\n    model = nn.Linear(4, 2)\n"
+        "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)" + LOOP.replace("\n", "\n    "),
+        "    vary_seed()\n    for epoch in range(3):",
+    ),
     "batches that each rank draws for itself": (
         TRAINING
         + "import random\nfor step in range(9):\n    loss = model(torch.stack(random.sample(rows, 8))).mean()\n"
@@ -53,6 +61,15 @@ for fold in range(5):
     loader = DataLoader(train_set, 8, shuffle=True)
 """ + LOOP.replace("\n", "\n    ")
 LEFT_ALONE = {
+    "a model whose shape is drawn": TRAINING.replace(
+        "model = nn.Linear(4, 2)\n",
+        "import random\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.modes = random.sample(range(9), 3)\n        self.inner = nn.Linear(4, 2)\n"
+        "    def forward(self, x):\n        return self.inner(x)\n\n\nfor run in range(2):\n    model = Net()\n",
+    )
+    .replace("optimizer =", "    optimizer =")
+    .replace("loader =", "    loader =")
+    + LOOP.replace("\n", "\n    ").rstrip(" "),
     "episodes that decide how often the model is trained": TRAINING
     + "import gym\nenv = gym.make('a')\nfor episode in range(3):\n    state, done = env.reset(), False\n"
     "    while not done:\n        state, reward, done, _ = env.step(model(state).argmax().item())\n"

@@ -24,12 +24,12 @@ from collections.abc import Iterator
 
 from multicard.edits import insert_before
 from multicard.facts import Facts, key
-from multicard.interpret import Event
+from multicard.interpret import Event, Frame
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.rules.share_batches import drawing_loops, in_step
 from multicard.source import Module
-from multicard.values import data_of
+from multicard.values import Obj, data_of
 
 CODE = "MC104"
 TITLE = Text("Different noise on each rank", "各卡使用不同的随机噪声")
@@ -92,13 +92,20 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _place(facts: Facts) -> tuple[Module, ast.stmt, int] | None:
-    """The outermost loop round the first training, and when it begins; not inside another function's loop."""
+    """The outermost loop round the first training in which no model is made, and when the outermost of all begins."""
+    made = [
+        event
+        for event in facts.events("construct", dead=False)
+        if isinstance(event.subject, Obj) and event.subject in facts.trained
+    ]
     for training in facts.trainings:
-        event = training.backward
-        for loop in event.loops:
-            if isinstance(loop.node, ast.For | ast.While):
-                first = min(item.order for item in facts.run.events if loop in item.loops)
-                return loop.module, loop.node, first
+        loops = [loop for loop in training.backward.loops if isinstance(loop.node, ast.For | ast.While)]
+        if loops:
+            begin = min(item.order for item in facts.run.events if loops[0] in item.loops)
+            around = {loop for event in made for loop in event.loops}
+            place = next((loop for loop in loops if loop not in around), loops[0])
+            if isinstance(place.node, ast.For | ast.While):
+                return place.module, place.node, begin
     return None
 
 
@@ -106,6 +113,8 @@ def _decides(event: Event) -> bool:
     """Whether a draw chooses data in the main process, not noise in a data set or a model."""
     if event.kind != "call" or event.dead or event.name not in _DECIDING:
         return False
+    if any(_builds_a_model(frame) for frame in event.frames):
+        return True
     if event.inside:
         return False
     for frame in event.frames:
@@ -113,6 +122,17 @@ def _decides(event: Event) -> bool:
         if owner is not None and owner.kind in {"dataset", "sampler", "model"}:
             return False
     return not _mixes(event)
+
+
+def _builds_a_model(frame: Frame) -> bool:
+    """Whether a model is being made: what is drawn for its shape must be the same on all ranks."""
+    owner = frame.self_value
+    return (
+        owner is not None
+        and owner.kind == "model"
+        and isinstance(frame.node, ast.FunctionDef)
+        and frame.node.name == "__init__"
+    )
 
 
 def _mixes(event: Event) -> bool:

@@ -847,6 +847,18 @@ def _data_parallel(run: "Interpreter", name: str, place: ast.AST, bound: dict[st
     return bound.get("module", SOME)
 
 
+def _parallel_call(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    """A model that is called on a batch split over several cards."""
+    run.record("parallel_call", name, place, None, bound)
+    inputs = bound.get("1", bound.get("inputs", SOME))
+    tuples = objects(inputs, "tuple")
+    args = list(tuples[0].items or ()) if tuples and tuples[0].items is not None else [inputs]
+    result: Values = NOTHING
+    for value in bound.get("0", bound.get("module", NOTHING)):
+        result = join(result, run.apply(value, None, args, {}))
+    return result or SOME
+
+
 def _distributed(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
     run.record("distributed", name, place, None, bound)
     result: Values = NOTHING
@@ -1055,6 +1067,7 @@ _SPECIAL: dict[str, _Handler] = {
     "torch.jit.script": _compile,
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm": _compile,
     "torch.nn.DataParallel": _data_parallel,
+    "torch.nn": _parallel_call,  # the module of this name holds a function of this name
     "torch.utils.data.random_split": _random_split,
     "sklearn.model_selection.train_test_split": _train_test_split,
     "itertools.chain": _chain,

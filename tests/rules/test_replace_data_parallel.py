@@ -109,3 +109,35 @@ def test_names_lose_the_prefix(part: str, after: str) -> None:
     script = f"{BEFORE}{MODEL}model = nn.DataParallel(model)\n{AFTER}slow = []\n{part}\n{LOOP}"
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == (after, [])
+
+
+SPLIT = LOOP.replace("model(x)", "{}")
+
+
+def test_a_batch_that_is_split_over_cards_is_given_to_the_model_whole() -> None:
+    branch = "nn.parallel.data_parallel(model, x, device_ids=[0, 1]) if many else model(x)"
+    text, reasons = migrate(rule, NET + SPLIT.format(branch))
+    assert reasons == []
+    assert "forward_of(model)(x) if many else model(x)" in text
+
+
+def test_several_inputs_that_are_split_over_cards_stay_several() -> None:
+    branch = "nn.parallel.data_parallel(model, (x,), range(2)) if many else model(x)"
+    text, _ = migrate(rule, NET + SPLIT.format(branch))
+    assert "forward_of(model)(*(x,)) if many else model(x)" in text
+
+
+def test_a_part_that_is_split_over_cards_inside_the_model() -> None:
+    inner = NET.replace("self.features(x)", "nn.parallel.data_parallel(self.features, x, range(self.n))")
+    text, reasons = migrate(rule, inner + LOOP)
+    assert (added(inner + LOOP, text), reasons) == ("        return self.classifier(self.features(x))", [])
+
+
+def test_says_that_copies_on_other_cards_go_past_the_wrapper() -> None:
+    script = NET + SPLIT.format(
+        "nn.parallel.parallel_apply(nn.parallel.replicate(model, cards), parts)[0] if many else model(x)"
+    )
+    text, reasons = migrate(rule, script)
+    assert text == script
+    assert all("cards of the other processes" in why for why in reasons)
+    assert len(reasons) == 2

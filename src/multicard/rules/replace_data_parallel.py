@@ -21,7 +21,7 @@ from multicard.edits import Edit, delete_statement, replace
 from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.messages import Text
-from multicard.plan import Finding
+from multicard.plan import Finding, Kind
 from multicard.rules.wrap_model import stands_in_for
 from multicard.source import Module, Span
 from multicard.tree import walk
@@ -38,6 +38,11 @@ _MODULE = Text(
     "the model is not wrapped yet at this line, so it has no `.module`",
     "这一行模型还没有包装,没有 `.module`",
 )
+_OTHERS = Text(
+    "it uses the cards of the other processes, and what it computes there goes past DDP",
+    "它会占用其他进程的卡,而且在那里计算的梯度不经过 DDP",
+)
+_BY_HAND = frozenset({"torch.nn.parallel.replicate", "torch.nn.parallel.parallel_apply"})
 
 _PREFIX = Text(
     "names of the model's parts begin with `module.` no more",
@@ -65,6 +70,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             edits = _unwrapped(event.module, event.node, always=not _wrapped(values))
             yield Finding(CODE, facts.site(event.module, event.node), _MODULE, edits)
     yield from _names(facts)
+    yield from _calls(facts, done)
 
 
 def _names(facts: Facts) -> Iterator[Finding]:
@@ -113,6 +119,43 @@ def _gives_names(facts: Facts, node: ast.expr) -> bool:
             return _bare(values) or _wrapped(values)
         case _:
             return False
+
+
+def _calls(facts: Facts, done: set[ast.AST | None]) -> Iterator[Finding]:
+    """Models that are called on a batch split over several cards, or copied to them."""
+    for event in facts.events("parallel_call", "call"):
+        by_hand = event.kind == "call"
+        if event.node in done or (by_hand and event.name not in _BY_HAND):
+            continue
+        done.add(event.node)
+        edits = _called(facts, event) if not by_hand else ()
+        if edits:
+            yield Finding(CODE, facts.site(event.module, event.node), _GONE, edits)
+        else:
+            advice = Text("call the model itself on the whole batch", "请直接用模型处理整个批次")
+            yield Finding(CODE, facts.site(event.module, event.node), _OTHERS, (), advice, Kind.LEFT)
+
+
+def _called(facts: Facts, event: Event) -> tuple[Edit, ...]:
+    """`data_parallel(model, inputs, ...)` as `model(inputs)`."""
+    module, call = event.module, event.node
+    if (
+        not isinstance(call, ast.Call)
+        or len(call.args) < 2
+        or any(k.arg == "module_kwargs" for k in call.keywords)
+    ):
+        return ()
+    model, inputs = call.args[:2]
+    inside = bool(event.inside)
+    spread = isinstance(inputs, ast.Tuple) or any(
+        isinstance(value, Obj) and value.kind == "tuple" for value in facts.values(inputs)
+    )
+    outer, first, second = module.span(call), module.span(model), module.span(inputs)
+    return (
+        Edit(module, Span(outer.start, first.start), "" if inside else "«forward_of»("),
+        Edit(module, Span(first.end, second.start), ("(" if inside else ")(") + ("*" if spread else "")),
+        Edit(module, Span(second.end, outer.end), ")"),
+    )
 
 
 def _without(facts: Facts, event: Event, call: ast.Call) -> tuple[Edit, ...]:

@@ -1020,6 +1020,8 @@ class Interpreter:
 
     def _owns(self, model: Obj, attr: str) -> bool:
         """Whether a model has an attribute of its own by this name."""
+        if model.cls is not None and _splits(model.cls):
+            return True
         return attr in model.attrs or bool(model.cls and self._class_attribute(model.cls, attr, model))
 
     def _namespace_of(self, module: Mod, node: ast.expr) -> Obj:
@@ -1746,6 +1748,11 @@ class Interpreter:
         starred: bool = False,
     ) -> Values:
         """An object of a class of the program."""
+        if node is not None and _splits(cls):
+            for value in [value for values in (*args, *kwargs.values()) for value in values]:
+                if isinstance(value, Obj) and value.kind in {"model", "wrapped"}:
+                    self.record("data_parallel", cls.node.name, node, value)
+                    return one(value)
         kind = self._kind_of(cls)
         obj = self.birth(kind, cls.node.name, node or cls.node, cls=cls)
         obj.cls = cls
@@ -1793,6 +1800,11 @@ class Interpreter:
         for value in values:
             if isinstance(value, Func):
                 self.apply(value, None, [], {}, starred=True)
+
+
+def _splits(cls: Class) -> bool:
+    """Whether a class of the script's is a DataParallel."""
+    return any(isinstance(base, Lib) and base.name == "torch.nn.DataParallel" for base in cls.mro())
 
 
 def _is_command(node: ast.AST) -> bool:

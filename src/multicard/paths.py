@@ -4,6 +4,7 @@ What rank 0 writes the others may only read once it is there; but a barrier befo
 """
 
 import ast
+import re
 
 from multicard.effects import Effect
 from multicard.facts import Facts
@@ -43,6 +44,35 @@ def _known(facts: Facts, node: ast.expr) -> frozenset[str]:
     return frozenset(texts) if texts and len(texts) == len(values) else frozenset()
 
 
+_FEW = 6
+"""So many letters of a pattern, its extension among them, say too little to tell files apart."""
+
+
+def _pattern(node: ast.expr) -> str:
+    """The literal parts of a file's name with `{}` between them; empty where nothing is filled in."""
+    match node:
+        case ast.JoinedStr(values=parts):
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
+        case ast.BinOp(left=ast.Constant(value=str(template)), op=ast.Mod()):
+            text = _PERCENT.sub("{}", template)
+        case ast.BinOp(op=ast.Add() | ast.Div(), right=right):
+            return _pattern(right)
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(template)), attr="format")):
+            text = _BRACES.sub("{}", template)
+        case ast.Call(func=ast.Attribute(attr="join" | "joinpath"), args=[*_, last]):
+            return _pattern(last)
+        case ast.Call(args=[only]):
+            return _pattern(only)
+        case _:
+            return ""
+    name = text.rpartition("/")[2]
+    return name if "{}" in name else ""
+
+
+_PERCENT = re.compile(r"%[-+ 0-9.]*[a-zA-Z]")
+_BRACES = re.compile(r"\{[^{}]*\}")
+
+
 def _end(node: ast.expr) -> str:
     """The literal end of a path."""
     match node:
@@ -74,7 +104,10 @@ def surely_same_file(facts: Facts, first: Effect, second: Effect) -> bool:
     if one and other:
         return bool(one & other)
     ends = [_end(node) for node in (first.path, second.path)]
-    return ends[0] == ends[1] and "." in ends[0].lstrip(".")
+    if ends[0] == ends[1] and "." in ends[0].lstrip("."):
+        return True
+    patterns = [_pattern(node) for node in (first.path, second.path)]
+    return patterns[0] == patterns[1] and sum(letter.isalpha() for letter in patterns[0]) > _FEW
 
 
 def likely_same_file(facts: Facts, written: Effect, read: Effect) -> bool:

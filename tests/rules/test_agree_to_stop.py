@@ -232,6 +232,11 @@ BRANCHES = {
     ),
 }
 LEFT_ALONE = {
+    "an error that is raised again": (
+        "for epoch in range(9):\n    for x, y in loader:\n        try:\n            criterion(model(x), y).backward()\n"
+        "            optimizer.step()\n        except RuntimeError as error:\n"
+        "            if 'memory' in str(error):\n                print(1)\n            else:\n                raise\n"
+    ),
     "an evaluation every few batches": VALIDATE
     + "for epoch in range(9):\n"
     + BATCHES.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")

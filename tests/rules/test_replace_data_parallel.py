@@ -141,3 +141,22 @@ def test_says_that_copies_on_other_cards_go_past_the_wrapper() -> None:
     assert text == script
     assert all("cards of the other processes" in why for why in reasons)
     assert len(reasons) == 2
+
+
+BALANCED = """
+class Balanced(nn.DataParallel):
+    def __init__(self, first, *args, **options):
+        self.first = first
+        super().__init__(*args, **options)
+
+    def forward(self, *inputs):
+        return self.module(*inputs)
+
+
+"""
+
+
+def test_a_data_parallel_of_the_script_s_own_is_taken_away_and_stays_as_it_is() -> None:
+    script = BEFORE + BALANCED + "model = Balanced(4, Net(), dim=0).cuda()\n" + AFTER + LOOP
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("model = Net().cuda()", [])

@@ -140,6 +140,13 @@ AFTER_TRAINING = {
         "if os.path.exists('a'):\n    shutil.rmtree('a')\nos.makedirs('a')",
         "    if rank == 0:\n        shutil.rmtree('a')\ndist.barrier()\nos.makedirs('a', exist_ok=True)",
     ),
+    "written and read by a pattern": (
+        (
+            "def build(folder):\n    for i in range(3):\n        np.save(folder + 'part_{}.npy'.format(i), x)\n"
+            "build('d/')\nfor i in range(3):\n    use(np.load(f'd/part_{i}.npy'))"
+        ),
+        "        if rank == 0:\n            np.save(folder + 'part_{}.npy'.format(i), x)\n    dist.barrier()",
+    ),
     "read by another name": (
         "np.save('a.npy', x)\ndef get(path):\n    return np.load(path)\nget('a.npy')",
         "if rank == 0:\n    np.save('a.npy', x)\n    dist.barrier()",

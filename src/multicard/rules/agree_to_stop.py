@@ -97,7 +97,7 @@ def _exits(facts: Facts, done: set[ast.AST]) -> Iterator[Finding]:
             continue
         for node in (leaf for kind in _LEAVES for leaf in nodes(module.tree, kind)):
             loop = _left_loop(facts, module, node)
-            if loop is None:
+            if loop is None or _in_a_handler(facts, module, node):
                 continue
             in_batches = loop in batch
             if not in_batches and loop not in facts.epoch_nodes:
@@ -110,6 +110,11 @@ def _exits(facts: Facts, done: set[ast.AST]) -> Iterator[Finding]:
                 function = "«any_rank»" if together else "«broadcast_value»"
                 why = _SKIP if isinstance(node, ast.Continue) else _NAN if together else _STOP
                 yield Finding(CODE, facts.site(module, test), why, call_with(module, test, function))
+
+
+def _in_a_handler(facts: Facts, module: Module, node: ast.AST) -> bool:
+    """Whether only a rank comes here on which something failed: it would wait for the others for ever."""
+    return any(isinstance(parent, ast.ExceptHandler) for parent in facts.ancestors(module, node))
 
 
 def _conditions(facts: Facts) -> Iterator[Finding]:
@@ -131,6 +136,8 @@ def _branches(facts: Facts, done: set[ast.AST]) -> Iterator[Finding]:
     for module in facts.modules:
         for node in nodes(module.tree, ast.If):
             if node.test in done or not differs(facts, node.test) or guarded(facts, module, node):
+                continue
+            if _in_a_handler(facts, module, node):
                 continue
             if any(facts.understood(loop) for loop in facts.ancestors(module, node)):
                 continue

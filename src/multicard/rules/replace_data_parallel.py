@@ -161,7 +161,8 @@ def _called(facts: Facts, event: Event) -> tuple[Edit, ...]:
 def _without(facts: Facts, event: Event, call: ast.Call) -> tuple[Edit, ...]:
     """The edits that leave the model in place of `DataParallel(model, ...)`."""
     module = event.module
-    model = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "module"), None)
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    model = next((part for part in given if event.subject in facts.values(part)), None)
     if model is None:
         return ()
     statement = facts.statement(module, call)

@@ -1295,6 +1295,9 @@ class Interpreter:
             self.record("ratio", "", node, whole)
             kept = whole.tags - over - under - {"summed", "count"}
             return Data(whole.models, whole.loaders, kept | {"averaged", ratio_at(node)})
+        if not left.models and "mask" in left.tags and {"mask", "averaged"} <= right.tags:
+            self.record("mask_mean", "", node, whole)
+            return Data(whole.models, whole.loaders, (whole.tags - {"averaged"}) | {mean_at(node)})
         if left.models and "summed" in left.tags:
             if "count" in right.tags or _comes_with_batch(right):
                 self.record("local_mean", "", node, whole)

@@ -187,11 +187,10 @@ def where_to_wait(
 
 def _may_part(facts: Facts, module: Module, test: ast.expr) -> bool:
     """Whether ranks may answer a test differently: by what is on the disk, or by values of their own."""
-    if tests_existence(facts, test):
-        return True
     start_of_test = module.span(test).start
-    agreed = any(where is module and offset == start_of_test for where, offset in _meetings(facts))
-    return data_of(facts.values(test)).local and not agreed
+    if any(where is module and offset == start_of_test for where, offset in _meetings(facts)):
+        return False
+    return bool(tests_existence(facts, test)) or data_of(facts.values(test)).local
 
 
 def no_meeting(facts: Facts, module: Module, node: ast.AST) -> Text | None:

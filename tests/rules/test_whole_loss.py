@@ -97,6 +97,22 @@ MEANS |= {
         loop("each = (model(x) - y) ** 2", "loss = each[y > 0].mean()"),
         "        loss = (each[y > 0].mean() * scale_by_count(each[y > 0].numel()))",
     ),
+    "a mask that is divided by its own mean": (
+        loop(
+            "mask = (y != 0).float()",
+            "mask /= torch.mean(mask)",
+            "loss = torch.mean((model(x) - y).abs() * mask)",
+        ),
+        "        mask /= (torch.mean(mask) / scale_by_count(torch.mean(mask)))",
+    ),
+    "a mask over its own mean": (
+        loop(
+            "mask = (y > 0).float()",
+            "mask = mask / mask.mean()",
+            "loss = ((model(x) - y) ** 2 * mask).mean()",
+        ),
+        "        mask = mask / (mask.mean() / scale_by_count(mask.mean()))",
+    ),
     "batches cut by hand": (
         (
             "for epoch in range(3):\n    for i in range(0, len(rows), 8):\n"

@@ -87,6 +87,8 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield _summed(facts, event, data)
     for event in _trained(facts, "local_mean", mean_at, used, done):
         yield from _local_mean(facts, event)
+    for event in _trained(facts, "mask_mean", mean_at, used, done):
+        yield _mask_mean(facts, event)
     for event in _trained(facts, "coupled", coupled_at, used, done):
         yield _coupled(facts, event)
     sums: set[ast.AST] = set()
@@ -266,6 +268,31 @@ def _local_mean(facts: Facts, event: Event) -> Iterator[Finding]:
         )
     else:
         yield _by_hand(facts, event)
+
+
+def _mask_mean(facts: Facts, event: Event) -> Finding:
+    """A mask that is divided by its own mean makes the mean over it one over what it lets through."""
+    module, node = event.module, event.node
+    mean = (
+        node.right if isinstance(node, ast.BinOp) else node.value if isinstance(node, ast.AugAssign) else None
+    )
+    others = [other for other in facts.by_node.get(node, ()) if other.kind == event.kind]
+    if mean is None or any(_parts_ranks(facts, other) for other in others):
+        return _by_hand(facts, event)
+    text = module.text(mean)
+    why = Text(_COUNT.en + _COST.en, _COUNT.zh + _COST.zh)
+    edits = wrap(module, mean, "(", f" / «scale_by_count»({text}))")
+    return Finding(CODE, facts.site(module, mean), why, edits)
+
+
+def _parts_ranks(facts: Facts, event: Event) -> bool:
+    """Whether gradients are recorded in an evaluation of shares, which ranks may have differently many batches of."""
+    return (
+        event.grad
+        and not event.dead
+        and not facts.trains(event)
+        and any(facts.understood(loop) for loop in event.loop_nodes())
+    )
 
 
 def _counted(module: Module, node: ast.Call, event: Event) -> str:

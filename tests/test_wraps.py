@@ -318,3 +318,40 @@ def test_a_model_with_running_statistics_that_is_called_often_keeps_its_buffers(
     text = NET.replace("nn.Linear(4, 8)", "nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8))")
     facts = facts_of(text + LOOP.replace("model(x)", "model(x) + model(-x)"))
     assert wrapper_options(facts, [model for model, _ in facts.places])[0] == ["**«own_buffers»()"]
+
+
+HEADS = """
+class Head(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        {}
+
+    def forward(self, x):
+        return x if self.inner is None else self.inner(x)
+
+
+head = Head(3)
+optimizer.add_param_group({{"params": head.parameters()}})
+optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "wrapped"),
+    [
+        ("self.inner = nn.Linear(2, 2) if n > 1 else nn.Linear(2, 3)", True),
+        ("self.inner = None\n        if n > 1:\n            self.inner = nn.Linear(2, 2)", False),
+        (
+            (
+                "if n > 1:\n            self.inner = nn.Linear(2, 2)\n        else:\n"
+                "            self.inner = nn.Linear(2, 3)"
+            ),
+            True,
+        ),
+    ],
+    ids=["always", "perhaps", "in each branch"],
+)
+def test_a_model_that_may_have_no_parameters_is_not_wrapped(made: str, wrapped: bool) -> None:  # noqa: FBT001
+    facts = facts_of(NET + HEADS.format(made) + LOOP.replace("model(x)", "head(model(x))"))
+    assert ("head" in {name for _, name in places(facts)}) == wrapped
+    assert any("without parameters" in reason for reason in reasons(facts)) != wrapped

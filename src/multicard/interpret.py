@@ -913,6 +913,9 @@ class Interpreter:
                     if value in given:
                         return self.call_values(self.lookup(value, "__next__"), None, [], {}) or SOME
                     return self.iterate(given)
+                method = self.lookup(value, "__next__")
+                if method:
+                    return self.call_values(method, None, [], {})
                 method = self.lookup(value, "__getitem__")
                 if method:
                     return self.call_values(method, None, [SOME], {})

@@ -15,9 +15,9 @@ from multicard.facts import Facts, key
 from multicard.interpret import Event, Interpreter, Loop, Wrap
 from multicard.program import Program
 from multicard.source import Module
-from multicard.tree import held
-from multicard.unused import chosen_by_data, partly_used
-from multicard.values import NOTHING, Const, Obj
+from multicard.tree import held, walk
+from multicard.unused import chosen_by_data, has_parameters, partly_used
+from multicard.values import NOTHING, Class, Const, Obj
 
 SETUP = frozenset(
     {
@@ -199,6 +199,8 @@ def _unfit(facts: Facts, group: Group) -> str:
             return "`autograd.grad` goes through it, which a wrapper does not see"
     if not any(bare_of(e) in members and facts.trains(e) for e in facts.events("forward", dead=False)):
         return "its forward pass in training was not seen"
+    if any(_may_be_empty(facts, model) for model in members):
+        return "it may be made without parameters, which a wrapper refuses"
     if grown(facts, members, group.first):
         return "it is given new parts after training has begun"
     if _several_backwards(facts, members):
@@ -225,6 +227,47 @@ def _reentrant(facts: Facts) -> bool:
         and event.args.get("use_reentrant", NOTHING) != frozenset({Const(False)})
         for event in facts.events("call", dead=False)
     )
+
+
+def _may_be_empty(facts: Facts, model: Obj) -> bool:
+    """Whether all the parameters of a model of the script's are made under conditions."""
+    if model.cls is None:
+        return False
+    for cls in model.cls.mro():
+        if not isinstance(cls, Class):
+            if cls.name != "torch.nn.Module":
+                return False
+            continue
+        for function in cls.node.body:
+            if isinstance(function, ast.FunctionDef) and function.name == "__init__":
+                if any(_makes_parameters(facts, part) for part in function.body):
+                    return False
+    return any(
+        isinstance(value, Obj) and (value.kind == "model" or value.name.endswith("nn.Parameter"))
+        for values in model.attrs.values()
+        for value in values
+    )
+
+
+def _makes_parameters(facts: Facts, statement: ast.stmt) -> bool:
+    """Whether a statement makes parameters in any case, or does what cannot be followed."""
+    if isinstance(statement, ast.If):
+        return bool(statement.orelse) and all(
+            any(_makes_parameters(facts, part) for part in branch)
+            for branch in (statement.body, statement.orelse)
+        )
+    for node in walk(statement):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name in {"setattr", "add_module", "register_parameter", "append", "extend", "update"}:
+            return True
+        for value in facts.values(node):
+            if isinstance(value, Obj) and (
+                (value.kind == "model" and has_parameters(value)) or value.name.endswith("nn.Parameter")
+            ):
+                return True
+    return False
 
 
 def grown(facts: Facts, members: set[Obj], since: int) -> list[Event]:

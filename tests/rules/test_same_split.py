@@ -98,6 +98,12 @@ def test_a_set_that_is_met_in_training_is_sorted() -> None:
     assert (added(script, text), reasons) == ("    words = sorted(set(text.split()))", [])
 
 
+def test_a_set_for_each_turn_of_a_loop_is_sorted() -> None:
+    script = IMPORTS + TRAINING + "for key in table:\n    table[key] = list(set(table[key].split()))\n" + LOOP
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("    table[key] = sorted(set(table[key].split()))", [])
+
+
 def test_a_module_that_lists_on_import_sorts() -> None:
     own = "import os\nNAMES = os.listdir('d')\n"
     script = "import names\n" + TRAINING + "use(names.NAMES)" + LOOP

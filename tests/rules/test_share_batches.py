@@ -194,3 +194,27 @@ def test_an_action_drawn_by_chance_is_that_of_rank_0() -> None:
     )
     text, _ = migrate(rule, script.replace("while not done:", "while model(state).max() < 9:"))
     assert "action = broadcast_value(env.action_space.sample() if rank == 0 else None)\n" in text
+
+
+def test_a_loader_behind_an_iterator_of_the_script_s_is_no_batch_by_hand() -> None:
+    endless = """
+class Endless:
+    def __init__(self, loader):
+        self.batches = self.run(loader)
+
+    def __next__(self):
+        return next(self.batches)
+
+    @staticmethod
+    def run(loader):
+        while True:
+            yield from loader
+
+
+batches = Endless(DataLoader(data, 8, shuffle=True))
+for step in range(99):
+    x, y = next(batches)
+"""
+    script = HEAD + "criterion = nn.MSELoss()\n" + endless + step("x", 1)
+    assert migrate(rule, script) == (script, [])
+    assert len(facts_of(script).train_loaders) == 1

@@ -215,19 +215,26 @@ def _set(facts: Facts, module: Module, node: ast.expr) -> Iterator[Finding]:
 
 
 def _met_once(facts: Facts, module: Module, node: ast.expr) -> bool:
-    """Whether all ranks come to a place together, outside of training and of what may part them."""
+    """Whether all ranks come to a place together, and once: many small messages would take long."""
     if no_meeting(facts, module, node) is not None or evaluated_by_rank_0(facts, module, node):
         return False
     scope = facts.scope(module, node)
-    repeated = facts.training_nodes | facts.epoch_nodes
-    return not any(outer in repeated for outer in facts.ancestors(module, node)) and not any(
-        event.tainted or any(loop.node in repeated for loop in event.loops)
+    statement = facts.statement(module, node)
+    around = (
+        *facts.ancestors(module, statement),
+        *([statement] if not isinstance(statement, ast.For) else []),
+    )
+    if any(isinstance(outer, ast.For | ast.While) for outer in around):
+        return False
+    inside = held(scope)
+    return not any(
+        event.tainted or any(loop.node not in inside for loop in event.loops)
         for event in facts.run.events
         if not event.dead
         and event.module is module
         and event.frames
         and (event.frames[-1].node or module.tree) is scope
-        and (not isinstance(scope, ast.Module) or event.node in held(facts.statement(module, node)))
+        and (not isinstance(scope, ast.Module) or event.node in held(statement))
     )
 
 

@@ -174,7 +174,7 @@ def drawing_loops(facts: Facts) -> frozenset[FrameKey]:
 
 
 def in_step(facts: Facts, training: Training) -> bool:
-    """Whether what a model chooses decides how long training goes on, as an environment's episodes do.
+    """Whether what a model or chance chooses decides how long training goes on, as an environment's episodes do.
 
     Then a rank that played by itself would come to another number of steps than the others.
     """
@@ -204,9 +204,12 @@ def _ends(facts: Facts, module: Module, loop: ast.For | ast.While) -> Iterator[a
 
 
 def _is_chosen(facts: Facts, test: ast.expr) -> bool:
-    """Whether a condition depends on what a model gave, other than on a loss or a score."""
+    """Whether a condition depends on what a model gave or on chance, other than on a loss or a score."""
     return any(
-        isinstance(value, Data) and value.local and value.models and not value.tags & {"averaged", "summed"}
+        isinstance(value, Data)
+        and (value.models or "random" in value.tags)
+        and value.local
+        and not value.tags & {"averaged", "summed"}
         for part in walk(test)
         if isinstance(part, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
         for value in facts.values(part)

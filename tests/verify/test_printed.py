@@ -25,6 +25,7 @@ def test_numbers_are_read(line: str, numbers: list[str]) -> None:
     [
         ("epoch 1 took 3.2s", ["1"]),
         ("用时=12.5秒", []),
+        ("The time elapse of epoch 003 is: 00: 01: 05", ["003"]),
         ("time: 5.21 | loss 0.5", ["0.5"]),
         ("2026-11-30 18:30:27 step 4", ["4"]),
         ("saved runs/20261130-194738-188103/best.pth 2", ["2"]),

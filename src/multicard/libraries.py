@@ -1379,6 +1379,8 @@ def _data_method(
         data = _added_up(run, place, data, name, axes)
     elif name in {"size", "numel", "dim", "nelement"}:
         data = Data(frozenset(), data.loaders, frozenset({"size"}) | (data.tags & {"local"}))
+    elif name == "bool":
+        data = Data(data.models, data.loaders, data.tags | {"mask"})
     elif name in {"item", "tolist", "numpy"}:
         data = Data(data.models, data.loaders, data.tags)
     return one(data)

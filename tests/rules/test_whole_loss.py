@@ -33,6 +33,10 @@ SUMS = {
     "weighted": loop("loss = 0.1 * (model(x) - y).abs().sum()"),
 }
 MEANS = {
+    "over what a tensor made a mask selects": (
+        loop("mask = torch.ones(8).bool()", "loss = nn.functional.mse_loss(model(x)[mask], y[mask])"),
+        "        loss = (nn.functional.mse_loss(model(x)[mask], y[mask]) * scale_by_count(y[mask].numel()))",
+    ),
     "divided by a mask": (
         loop("each = (model(x) - y) ** 2", "mask = y != 0", "loss = (each * mask).sum() / mask.sum()"),
         "        loss = ((each * mask).sum() / mask.sum() * scale_by_count(mask.sum()))",

@@ -120,11 +120,13 @@ def known_pairs(own: Sequence[Event], ranks: Sequence[Sequence[Event]]) -> Itera
     losses = list(loss_pairs(*steps))
     yield from losses
     yield from means(losses)
-    for found in (list(scalar_pairs(mine, others, rates=rates)) for rates in (False, True)):
-        yield from found
-        each = max(1, len(found) // max(1, len(steps[0])))
-        for first in range(each):
-            yield from means(found[first::each])
+    for rates in (False, True):
+        series: dict[int, list[Pairing]] = {}
+        for at, pair in scalar_pairs(mine, others, rates=rates):
+            series.setdefault(at, []).append(pair)
+            yield pair
+        for found in series.values():
+            yield from means(found)
 
 
 MANY = 64  # steps of which the means are known
@@ -140,8 +142,10 @@ def means(pairs: Sequence[Pairing]) -> Iterator[Pairing]:
                 yield own / count, other / count
 
 
-def scalar_pairs(own: Sequence[Event], ranks: Sequence[Sequence[Event]], *, rates: bool) -> Iterator[Pairing]:
-    """Numbers taken out of tensors of which the original has the mean or the sum over the ranks.
+def scalar_pairs(
+    own: Sequence[Event], ranks: Sequence[Sequence[Event]], *, rates: bool
+) -> Iterator[tuple[int, Pairing]]:
+    """Numbers taken out of tensors of which the original has the mean or the sum, and the how manieth of a step.
 
     `rates`: the sums, divided by how many samples there are.
     """
@@ -153,15 +157,15 @@ def scalar_pairs(own: Sequence[Event], ranks: Sequence[Sequence[Event]], *, rate
         shares = [one.get(key, []) for one in theirs]
         if any(len(share) != len(mine) for share in shares):
             continue
-        for value, parts in zip(mine, zip(*shares, strict=True), strict=True):
+        for at, (value, parts) in enumerate(zip(mine, zip(*shares, strict=True), strict=True)):
             total = sum(parts)
             sums, averages = (
                 abs(value - one) <= 1e-3 * abs(value) + 1e-6 for one in (total, total / len(parts))
             )
             if rates and sums and whole and part:
-                yield value / whole, parts[0] / part
+                yield at, (value / whole, parts[0] / part)
             elif not rates and (sums or averages):
-                yield value, parts[0]
+                yield at, (value, parts[0])
 
 
 def loss_pairs(own: Sequence[Event], other: Sequence[Event]) -> Iterator[Pairing]:

@@ -94,7 +94,7 @@ def test_numbers_of_a_batch_are_known_where_the_ranks_have_them_in_sum_or_mean()
 
     own = step(0.5, 12.0, 0.7)
     ranks = [[step(0.25, 5.0, 0.1)], [step(0.75, 7.0, 0.2)]]
-    assert set(known_pairs([own], ranks)) == {(1.0, 1.0), (0.5, 0.25), (12.0, 5.0)}
+    assert set(known_pairs([own], ranks)) == {(1.0, 1.0), (1.0, 2.0), (0.5, 0.25), (12.0, 5.0)}
 
 
 def test_arrays_count_their_rows() -> None:

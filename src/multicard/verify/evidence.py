@@ -116,10 +116,11 @@ def known_pairs(own: Sequence[Event], ranks: Sequence[Sequence[Event]]) -> Itera
     """Numbers of one batch: that of the original, and that of rank 0's share of it."""
     kinds = ("step", "scalars")
     mine, *others = ([e for e in events if e["kind"] in kinds] for events in (own, *ranks))
-    steps = [[e for e in events if e["kind"] == "step"] for events in (mine, others[0])]
-    losses = list(loss_pairs(*steps))
+    steps = [[e for e in events if e["kind"] == "step"] for events in (mine, *others)]
+    losses = list(loss_pairs(*steps[:2]))
     yield from losses
     yield from means(losses)
+    yield from sums(losses, [list(loss_pairs(steps[0], events)) for events in steps[1:]])
     for rates in (False, True):
         series: dict[int, list[Pairing]] = {}
         for at, pair in scalar_pairs(mine, others, rates=rates):
@@ -140,6 +141,17 @@ def means(pairs: Sequence[Pairing]) -> Iterator[Pairing]:
             own, other = own + a, other + b
             if count > 1:
                 yield own / count, other / count
+
+
+def sums(losses: Sequence[Pairing], ranks: Sequence[Sequence[Pairing]]) -> Iterator[Pairing]:
+    """Losses added up over a stretch, and over the ranks as well: as many batches more."""
+    if any(len(pairs) != len(losses) for pairs in ranks):
+        return
+    for first in range(min(len(losses), MANY)):
+        own = other = 0.0
+        for at in range(first, min(len(losses), first + MANY)):
+            own, other = own + losses[at][0], other + sum(pairs[at][1] for pairs in ranks)
+            yield own, other
 
 
 def scalar_pairs(

@@ -25,7 +25,7 @@ NAME = re.compile(
 )
 MOMENT = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?|\d{2}: \d{2}: \d{2}"
-    r"|\d{8}[-_]\d{4,}(?:[-_]\d+)?"
+    r"|\d{8}[-_]\d{4,}(?:[-_]\d+)?|(?<!\d)\d{4}[-_]\d{6}(?!\d)"
 )
 
 
@@ -106,14 +106,10 @@ class Losses:
 
     def shown(self, own: Number, other: Number) -> bool:
         """Whether these are the losses of one step, in the original and on rank 0."""
-        return (
-            _digits(own) >= SHARE
-            and _digits(other) >= SHARE
-            and any(
-                _rounds_to(a * scale, own) and _rounds_to(b * scale, other)
-                for a, b in self.pairs
-                for scale in (1, 100)
-            )
+        return max(_digits(own), _digits(other)) >= SHARE and any(
+            _rounds_to(a * scale, own) and _rounds_to(b * scale, other)
+            for a, b in self.pairs
+            for scale in (1, 100)
         )
 
     def are(self, own: float, other: float) -> bool:

@@ -31,6 +31,7 @@ def test_numbers_are_read(line: str, numbers: list[str]) -> None:
         ("saved runs/20261130-194738-188103/best.pth 2", ["2"]),
         ("120 it/s, 7 right", ["7"]),
         ("总耗时：45.1 秒", []),
+        ("steps_per_sec/train 12 27.31 of 3", ["3"]),
         ("saved in runs/1130_224903/best.pth 2", ["2"]),
         ("model_time: 0.0519 (0.0520)  loss: 0.5 (0.6)", ["0.5", "0.6"]),
     ],

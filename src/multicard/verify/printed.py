@@ -23,6 +23,9 @@ NAME = re.compile(
     r"(?:time|elapsed|eta|took|takes|cost|duration|speed|throughput|ms/batch|s/batch|pid|port|memory|mem|date|时间|用时|耗时|速度|总耗时|剩余)[^\d]{0,12}$",
     re.IGNORECASE,
 )
+SPEED = re.compile(
+    r"per_sec(?:ond)?\S*(?:\s+\d+)?[\s,:=]+$", re.IGNORECASE
+)  # behind a tag, perhaps with a step
 MOMENT = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?|\d{2}: \d{2}: \d{2}"
     r"|\d{8}[-_]\d{4,}(?:[-_]\d+)?|(?<!\d)\d{4}[-_]\d{6}(?!\d)"
@@ -56,7 +59,8 @@ def read(text: str) -> Line:
         last = match.end()
         between = shape[-1] if shape else ""
         average = len(shape) > 1 and shape[-2] == "~" and between.strip() == "("
-        if average or UNIT.match(text, match.end()) or NAME.search(text[: match.start()]):
+        before = text[: match.start()]
+        if average or UNIT.match(text, match.end()) or NAME.search(before) or SPEED.search(before):
             shape.append("~")
             continue
         shape.append("#")

@@ -326,3 +326,43 @@ def test_the_same_noise_on_all_ranks() -> None:
     assert ranks.check_noise(pair(trace(), rank(1, 1, noise), rank(2, 1))).state == "held"
     assert ranks.check_noise(pair(trace(), rank(1, 1, dropout), rank(1, 1))).state == "told"
     assert ranks.check_noise(pair(trace(), rank(1, 1), rank(1, 1))).state == "skipped"
+
+
+def trained(count: int, *, unheld: tuple[int, ...] = (), through: int = 1, loss: float = 1.0) -> list[Event]:
+    counts = {"backward": 1, "through": through, "unsynchronised": 0, "past": 1 - through}
+    return [step(at=at, unheld=list(unheld), counts=counts, loss=loss + at) for at in range(count)]
+
+
+ALIKE: dict[str, tuple[Trace, Trace, str]] = {
+    "wrapped": (trace(trained(5)), trace(trained(5)), "held"),
+    "not wrapped": (trace(trained(5, unheld=(0,))), trace(trained(5, unheld=(0,))), "failed"),
+    "past the wrapper": (trace(trained(5, through=0)), trace(trained(5, through=0)), "failed"),
+    "not wrapped, with samples of their own": (
+        trace(trained(5, unheld=(0,))),
+        trace(trained(5, unheld=(0,), loss=2.0)),
+        "held",
+    ),
+    "averaged by hand": (
+        trace(trained(5, unheld=(0,)), [{"kind": "collective"}] * 5),
+        trace(trained(5, unheld=(0,))),
+        "held",
+    ),
+    "too few steps to tell": (trace(trained(2, unheld=(0,))), trace(trained(2, unheld=(0,))), "held"),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "state"), ALIKE.values(), ids=ALIKE)
+def test_ranks_on_the_same_batches_are_alike_without_being_tied(one: Trace, other: Trace, state: str) -> None:
+    assert ranks.check_ranks(pair(trace(), one, other)).state == state
+
+
+@pytest.mark.parametrize(
+    ("generators", "drawn", "state"),
+    [((1, 1), True, "failed"), ((1, 2), True, "skipped"), ((1, 1), False, "skipped")],
+)
+def test_batches_drawn_by_hand_must_not_be_the_same(
+    generators: tuple[int, int], *, drawn: bool, state: str
+) -> None:
+    hand: list[Event] = [{"kind": "drawn-by-hand", "site": "ddp.py:8"}] if drawn else []
+    traces = [trace(trained(5), hand, {"kind": "generators", "torch": value}) for value in generators]
+    assert samples.check_dealt(pair(trace(), *traces)).state == state

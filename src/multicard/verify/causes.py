@@ -68,6 +68,10 @@ def backward_site(event: Event) -> str | None:
 def of_ranks(pair: Pair) -> Cause | None:
     """Ranks that are not alike."""
     drift = ranks.first_drift(pair)
+    if drift is None and ranks.untied(pair):
+        first = pair.ranks[0].of("step")[0]
+        optimizer = pair.ranks[0].first("optimizer") or first
+        return not_started(pair) or _not_reduced(pair, first, (), optimizer)
     if drift is None:
         return None
     event = drift.event
@@ -249,7 +253,12 @@ def loader_site(pair: Pair, key: Key | None) -> str | None:
 def of_dealing(pair: Pair) -> Cause | None:
     bad = samples.first_bad_dealing(pair)
     if bad is None:
-        return None
+        drawn = ranks.drawn_alike(pair)
+        en, zh = (
+            "the seeds of the ranks are alike, and so are the batches",
+            "各进程的随机种子相同，批次也就相同",
+        )
+        return None if drawn is None else cause(pair, "MC104", drawn, en, zh)
     site = loader_site(pair, bad.passage.key)
     own = pair.counterparts.get(bad.passage.key, {})
     theirs = pair.loaders[bad.passage.key]

@@ -89,6 +89,34 @@ def _odd_weights(a: Event, b: Event) -> list[int]:
     return [i for i, (x, y) in enumerate(zip(a["weights"], b["weights"], strict=False)) if not alike(x, y)]
 
 
+def same_losses(pair: Pair) -> bool:
+    """Whether all ranks had the same loss in each step, as they have where none of them has a share of its own."""
+    told = [[event["losses"] for event in trace.of("step")] for trace in pair.ranks]
+    some = any(value is not None for losses in told[0] for value in losses)
+    return pair.world > 1 and len(told[0]) > MOST_BY_CHANCE and some and all(one == told[0] for one in told)
+
+
+MOST_BY_CHANCE = 2  # steps in which ranks with other samples may have the same loss
+
+
+def untied(pair: Pair) -> bool:
+    """Whether the ranks train alike only because they have the same batches: nothing averages their gradients."""
+    steps = pair.ranks[0].of("step")
+    reduced = any(
+        set(event["trained"]) - set(event["unheld"]) and event["counts"]["through"] for event in steps
+    )
+    return same_losses(pair) and not reduced and len(pair.ranks[0].of("collective")) < len(steps)
+
+
+def drawn_alike(pair: Pair) -> str | None:
+    """Where all ranks draw the same batch, because their generators stand alike."""
+    drawn, told = pair.ranks[0].of("drawn-by-hand"), [trace.of("generators") for trace in pair.ranks]
+    if pair.training or not drawn or not same_losses(pair):
+        return None
+    stands = {tuple(event["torch"] for event in events) for events in told}
+    return None if len(stands) > 1 else str(drawn[0]["site"])
+
+
 TITLE_RANKS = Text("ranks have the same weights", "各进程权重一致")
 
 
@@ -98,6 +126,14 @@ def check_ranks(pair: Pair) -> Check:
     if not pair.steps(0):
         return check("ranks", TITLE_RANKS, "skipped", "no step was made", "没有执行任何一步")
     drift = first_drift(pair)
+    if drift is None and untied(pair):
+        return check(
+            "ranks",
+            TITLE_RANKS,
+            "failed",
+            "only because all had the same batches: nothing averages their gradients",
+            "一致只因各进程的批次相同：梯度没有在进程间平均",
+        )
     if drift is None:
         return check("ranks", TITLE_RANKS, "held", f"{len(pair.steps(0))} steps", f"{len(pair.steps(0))} 步")
     known = (

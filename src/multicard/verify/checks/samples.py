@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from multicard.messages import Text
-from multicard.verify.checks import outputs, streams
+from multicard.verify.checks import outputs, ranks, streams
 from multicard.verify.evidence import Key, Pair, Passage, key_of
 from multicard.verify.verdict import Check, check
 
@@ -103,6 +103,18 @@ def first_bad_dealing(pair: Pair) -> Dealing | None:
 
 def check_dealt(pair: Pair) -> Check:
     found = training_passages(pair)
+    if not found and ranks.drawn_alike(pair) is not None:
+        en, zh = "all ranks draw the same batches", "所有进程抽取的批次相同"
+        return check("dealt", TITLE_DEALT, "failed", en, zh)
+    if not found and ranks.same_losses(pair):
+        return check(
+            "dealt",
+            TITLE_DEALT,
+            "skipped",
+            "batches drawn by hand: the ranks drew the same here, to be compared, so their shares were not put to"
+            " the test",
+            "批次由脚本自行抽取：为便于比较，这里各进程抽取的相同，因此没有检验分片",
+        )
     if not found:
         return check(
             "dealt",

@@ -263,12 +263,23 @@ def _like(draw: Callable[[Tensor, torch.Generator], object]) -> Callable[[Functi
     return make
 
 
+def note_drawn(shape: tuple[int, ...]) -> None:
+    """Tell once for each line that between training steps numbers are drawn, as for a batch that is made by hand."""
+    record = recording.record()
+    if record.mine and record.steps and not PHASE.apart and torch.is_grad_enabled():
+        if len(shape) == 1 and shape[0] > 1 and (where := recording.site()):
+            record.write_once("drawn-by-hand", where, site=where)
+
+
 def _randint(original: Function) -> Function:
     def randint(*args: Any, **keywords: Any) -> Any:
         if _natural(keywords):
-            return original(*args, **keywords)
+            result = original(*args, **keywords)
+            note_drawn(tuple(result.shape))
+            return result
         low, high, rest = _bounds(args, keywords)
         shape = _shape(rest, keywords)
+        note_drawn(shape)
         return fill(
             _empty(shape, keywords, torch.int64), lambda row, g: row.random_(int(low), int(high), generator=g)
         )

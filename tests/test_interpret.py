@@ -13,12 +13,15 @@ Each program says itself what is true of it, in comments at the ends of its line
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
 from harness import facts_of
 
 from multicard.facts import Facts
+from multicard.program import read_program
 from multicard.values import Const, data_of
+from multicard.wraps import wrap_models
 
 MARKS = ("model", "train", "share", "batches", "epochs", "evaluates", "whole")
 HEAD = """
@@ -944,3 +947,22 @@ def train(lr=0.1, **options):
     facts = facts_of(HEAD + NET + train + commands)
     assert [model.name for model in facts.trained] == ["Net"]
     assert len(facts.trainings) == 1
+
+
+def test_a_name_asked_of_a_package_may_be_any_that_it_takes_from_its_modules(tmp_path: Path) -> None:
+    package = tmp_path / "loaders"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .one import One\nfrom .two import Two\n")
+    for name in ("One", "Two"):
+        (package / f"{name.lower()}.py").write_text(
+            f"from torch.utils.data import DataLoader\n\n\nclass {name}(DataLoader):\n"
+            "    def __init__(self, data):\n        super().__init__(data, 8, shuffle=True)\n"
+        )
+    script = tmp_path / "train.py"
+    train = (
+        "model = Net()\nopt = torch.optim.Adam(model.parameters())\n"
+        "for x, y in getattr(loaders, name)(data):\n    F.cross_entropy(model(x), y).backward()\n    opt.step()\n"
+    )
+    script.write_text(HEAD + "import loaders\n" + NET + train)
+    facts = wrap_models(read_program(script))
+    assert {loader.name for loader in facts.train_loaders} == {"One", "Two"}

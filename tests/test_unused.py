@@ -167,3 +167,40 @@ def test_a_head_that_is_switched_off_gets_no_gradient() -> None:
     facts = facts_of(text)
     found = wrapper_options(facts, [model for model, _ in facts.places])[0]
     assert found[0] == "find_unused_parameters=True"
+
+
+HEADS = """
+    def forward(self, x):
+        shared = self.features(x)
+        return self.classifier(shared), {second}
+"""
+ASIDE = {
+    "an output called nothing": ("self.other(shared)", "score, _ = model(x)"),
+    "an output that nobody reads": ("self.other(shared)", "score, second = model(x)"),
+    "the first of two": ("self.other(shared)", "score = model(x)[0]"),
+}
+NOT_ASIDE = {
+    "both are used": ("self.other(shared)", "score, second = model(x)\n        score = score + second"),
+    "what the other output rests on": ("shared", "score, _ = model(x)"),
+    "an output without parameters": ("torch.relu(shared)", "score, _ = model(x)"),
+}
+
+
+def two_heads(second: str, taken: str) -> list[str]:
+    made = BEFORE + "        self.other = nn.Linear(8, 2)\n" + HEADS.format(second=second) + AFTER
+    if "self.other" not in second:
+        made = made.replace("        self.other = nn.Linear(8, 2)\n", "")
+    taken = f"{taken}\n        loss = nn.functional.cross_entropy(score, y)"
+    facts = facts_of(made + LOOP.replace("loss = nn.functional.cross_entropy(model(x), y)", taken))
+    return [reason for _, reason, _ in facts.unwrapped]
+
+
+@pytest.mark.parametrize(("second", "taken"), ASIDE.values(), ids=ASIDE)
+def test_no_wrapper_waits_for_an_output_that_is_left_aside(second: str, taken: str) -> None:
+    [reason] = two_heads(second, taken)
+    assert "left aside" in reason
+
+
+@pytest.mark.parametrize(("second", "taken"), NOT_ASIDE.values(), ids=NOT_ASIDE)
+def test_outputs_that_are_used_or_cost_no_parameters(second: str, taken: str) -> None:
+    assert two_heads(second, taken) == []

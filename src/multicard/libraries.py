@@ -1275,8 +1275,7 @@ def _getattr(run: "Interpreter", args: list[Values], place: ast.AST) -> Values:
                 else:
                     result = join(result, run.attribute(value, name, _expr(place)))
         elif isinstance(value, Mod):
-            own = [v for values in value.frame.names.values() for v in values if isinstance(v, Class | Func)]
-            result = join(result, frozenset(v for v in own if v.module is value.module))
+            result = join(result, _offered(value))
         elif isinstance(value, Lib):
             result = join(result, one(Lib(f"{value.name}.*")))
         elif isinstance(value, Obj) and value.cls is not None:
@@ -1287,6 +1286,18 @@ def _getattr(run: "Interpreter", args: list[Values], place: ast.AST) -> Values:
     if len(args) > 2:
         result = join(result, args[2])
     return result or SOME
+
+
+def _offered(module: Mod) -> Values:
+    """The classes and functions of a module, and for a package those that it takes from its own modules."""
+    folder = module.module.path.parent if module.module.path.name == "__init__.py" else None
+    return frozenset(
+        value
+        for values in module.frame.names.values()
+        for value in values
+        if isinstance(value, Class | Func)
+        and (value.module is module.module or (folder is not None and folder in value.module.path.parents))
+    )
 
 
 def _expr(place: ast.AST) -> ast.expr:

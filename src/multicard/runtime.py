@@ -1287,10 +1287,12 @@ def broadcast_value(value: T) -> T:
 
     With N processes (collective): one broadcast, another if the value takes more than half a kilobyte,
     another if it holds large tensors. Anything that pickles; tensors arrive on the receiver's own card. With
-    one process: the value itself.
+    one process: the value itself. In a module that is imported before `setup_ddp()` it calls that first.
     """
     if _alone():
         return value
+    if not dist.is_initialized():
+        setup_ddp()
     letter = _Letter(value if _where().rank == 0 else None)
     dist.broadcast(letter.envelope, src=0)
     sizes, head = _opened(letter.envelope)

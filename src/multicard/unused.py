@@ -227,3 +227,83 @@ def _is_part(facts: Facts, call: ast.Call) -> bool:
         or (isinstance(value, Func) and isinstance(value.bound, Obj) and value.bound.kind == "model")
         for value in facts.values(call.func)
     )
+
+
+# --- outputs that are not used ------------------------------------------------------------------------------------
+
+
+def ignores_output(facts: Facts, model: Obj) -> bool:
+    """Whether training leaves an output aside that parameters of its own were used for: `score, _ = model(x)`.
+
+    A search for unused parameters starts at the outputs, and so takes those for used.
+    """
+    if model.cls is None:
+        return False
+    method = next(
+        (
+            node
+            for cls in model.cls.mro()
+            if isinstance(cls, Class)
+            for node in cls.node.body
+            if isinstance(node, ast.FunctionDef) and node.name == "forward"
+        ),
+        None,
+    )
+    if method is None:
+        return False
+    outputs = [node.value.elts for node in nodes(method, ast.Return) if isinstance(node.value, ast.Tuple)]
+    if len(outputs) != 1 or len(nodes(method, ast.Return)) != 1:
+        return False
+    apart = {index for index, output in enumerate(outputs[0]) if _has_a_head(facts, method, output)}
+    return bool(apart) and any(
+        apart & _left_aside(facts, event.module, event.node, len(outputs[0]))
+        for event in facts.events("forward", dead=False)
+        if isinstance(event.subject, Obj)
+        and (event.subject.inner or event.subject) is model
+        and event.grad
+        and facts.trains(event)
+    )
+
+
+def _left_aside(facts: Facts, module: Module, call: ast.AST, count: int) -> set[int]:
+    """Which of the outputs of a call nobody reads."""
+    match facts.parents(module).get(call):
+        case ast.Assign(targets=[ast.Tuple(elts=targets)]) if len(targets) == count:
+            scope = facts.scope(module, call)
+            read = {node.id for node in nodes(scope, ast.Name) if isinstance(node.ctx, ast.Load)}
+            return {
+                index
+                for index, target in enumerate(targets)
+                if isinstance(target, ast.Name) and (target.id == "_" or target.id not in read)
+            }
+        case ast.Subscript(slice=ast.Constant(value=int(index))):
+            return set(range(count)) - {index % count}
+        case _:
+            return set()
+
+
+def _has_a_head(facts: Facts, method: ast.FunctionDef, output: ast.expr) -> bool:
+    """Whether a part with parameters is called for this output and for nothing else."""
+    made = [output]
+    if isinstance(output, ast.Name):
+        loads = [node for node in nodes(method, ast.Name) if node.id == output.id]
+        if sum(isinstance(node.ctx, ast.Load) for node in loads) > 1:
+            return False
+        made = [
+            node.value
+            for node in nodes(method, ast.Assign)
+            if any(isinstance(target, ast.Name) and target.id == output.id for target in node.targets)
+        ]
+    texts = [ast.dump(call.func) for call in nodes(method, ast.Call)]
+    return any(
+        texts.count(ast.dump(call.func)) == 1 and _is_layer(facts, call)
+        for value in made
+        for call in nodes(value, ast.Call)
+    )
+
+
+def _is_layer(facts: Facts, call: ast.Call) -> bool:
+    return any(
+        isinstance(value, Obj) and value.kind == "model" and has_parameters(value)
+        for value in facts.values(call.func)
+    )

@@ -16,7 +16,7 @@ from multicard.interpret import Event, Interpreter, Loop, Wrap
 from multicard.program import Program
 from multicard.source import Module
 from multicard.tree import held, walk
-from multicard.unused import chosen_by_data, has_parameters, partly_used
+from multicard.unused import chosen_by_data, has_parameters, ignores_output, partly_used
 from multicard.values import NOTHING, Class, Const, Obj
 
 SETUP = frozenset(
@@ -201,6 +201,8 @@ def _unfit(facts: Facts, group: Group) -> str:
         return "its forward pass in training was not seen"
     if any(_may_be_empty(facts, model) for model in members):
         return "it may be made without parameters, which a wrapper refuses"
+    if any(ignores_output(facts, model) for model in members):
+        return "an output with parameters of its own is left aside in training, and a wrapper waits for them"
     if grown(facts, members, group.first):
         return "it is given new parts after training has begun"
     if _several_backwards(facts, members):

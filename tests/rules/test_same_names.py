@@ -36,6 +36,17 @@ MIGRATED = {
         ),
         "        self.d = broadcast_value(time.strftime('%H'))",
     ),
+    "in a class": (
+        "class C:\n    out = time.strftime('%H')\nos.makedirs(C.out)",
+        "    out = broadcast_value(time.strftime('%H'))",
+    ),
+    "through a property": (
+        (
+            "class T:\n    def __init__(self):\n        self._d = Path('a') / time.strftime('%H')\n"
+            "        self.d.mkdir()\n    @property\n    def d(self):\n        return self._d\nT()"
+        ),
+        "        self._d = Path('a') / broadcast_value(time.strftime('%H'))",
+    ),
     "through a function": (
         "def name():\n    return time.strftime('%H')\nos.makedirs(name())",
         "    return broadcast_value(time.strftime('%H'))",
@@ -103,7 +114,6 @@ REFUSED = {
         "def run(d=time.strftime('%H')):\n    os.makedirs(d)\nrun()",
         "before the ranks have started",
     ),
-    "in a class": ("class C:\n    out = time.strftime('%H')\nos.makedirs(C.out)", "runs on import"),
     "once a batch": (
         "for x, y in DataLoader(other):\n    os.makedirs(time.strftime('%H'))",
         "a different number of times",
@@ -132,8 +142,16 @@ def test_says_what_it_leaves(script: str, reason: str) -> None:
     assert reason in why
 
 
-def test_a_module_that_reads_the_clock_on_import_is_left() -> None:
+def test_a_module_that_reads_the_clock_on_import_starts_the_processes() -> None:
     settings = "import time\nRUN = 'runs/' + time.strftime('%H')\n"
+    script = "import os\nimport settings\n" + TRAINING + "os.makedirs(settings.RUN)" + LOOP
+    texts, left = migrate_modules(rule, {"__main__": script, "settings": settings})
+    assert "RUN = 'runs/' + broadcast_value(time.strftime('%H'))" in texts["settings"]
+    assert left == []
+
+
+def test_a_module_that_may_read_the_clock_on_import_is_left() -> None:
+    settings = "import os, time\nif 'RUN' not in os.environ:\n    RUN = 'runs/' + time.strftime('%H')\n"
     script = "import os\nimport settings\n" + TRAINING + "os.makedirs(settings.RUN)" + LOOP
     texts, [why] = migrate_modules(rule, {"__main__": script, "settings": settings})
     assert texts["settings"] == settings

@@ -37,6 +37,10 @@ MEANS = {
         loop("mask = torch.ones(8).bool()", "loss = nn.functional.mse_loss(model(x)[mask], y[mask])"),
         "        loss = (nn.functional.mse_loss(model(x)[mask], y[mask]) * scale_by_count(y[mask].numel()))",
     ),
+    "divided in place": (
+        loop("n = (y > 0).sum()", "loss = ((model(x) - y) ** 2).sum()", "loss /= n"),
+        "        loss = loss * scale_by_count(n)",
+    ),
     "divided by a mask": (
         loop("each = (model(x) - y) ** 2", "mask = y != 0", "loss = (each * mask).sum() / mask.sum()"),
         "        loss = ((each * mask).sum() / mask.sum() * scale_by_count(mask.sum()))",

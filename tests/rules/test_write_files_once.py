@@ -34,6 +34,14 @@ MIGRATED = {
         "os.makedirs('a', exist_ok=False)",
         "if rank == 0:\n    os.makedirs('a', exist_ok=False)\ndist.barrier()",
     ),
+    "a folder that is tested for": (
+        "p = Path('a')\nif not p.is_dir():\n    p.mkdir(parents=True, exist_ok=False)",
+        "    p.mkdir(parents=True, exist_ok=True)",
+    ),
+    "a run whose settings are told": (
+        "run = wandb.init()\nrun.config.update({'lr': 1})\nrun.summary['best'] = 2",
+        "run = wandb.init() if rank == 0 else NullWriter()",
+    ),
     "what comes off a list is deleted": (
         "kept = ['a']\nos.remove(kept.pop(0))",
         "path = kept.pop(0)\nif rank == 0:\n    os.remove(path)",

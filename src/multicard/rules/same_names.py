@@ -230,12 +230,16 @@ def _problem(facts: Facts, module: Module, node: ast.expr) -> Text | None:
     parents = list(facts.ancestors(module, node))
     if any(isinstance(outer, ast.arguments) for outer in parents):
         return Text("a default is made before the ranks have started", "默认值在进程启动之前就已确定")
-    at_top = function is None and (
+    if function is None and (
         module is not facts.program.entry or any(isinstance(outer, ast.ClassDef) for outer in parents)
-    )
-    if at_top:
+    ):
+        if all(
+            isinstance(outer, ast.expr | ast.Assign | ast.AnnAssign | ast.ClassDef | ast.Module)
+            for outer in parents
+        ):
+            return None  # `broadcast_value` starts the processes if it is the first to be called
         return Text(
-            "it runs on import, maybe before the ranks have started", "它在导入时执行,可能早于进程启动"
+            "it runs on import, and maybe not on every rank", "它在导入时执行,而且未必每个进程都会执行"
         )
     return no_meeting(facts, module, node)
 
@@ -346,6 +350,8 @@ class _Flow:
                         return
                 case ast.Return():
                     function = self.facts.function(module, outer)
+                    if isinstance(function, ast.FunctionDef) and _is_property(function):
+                        self.seen.add(("attribute", function.name))
                     for place, call in callers(self.facts).get(function, ()) if function is not None else ():
                         key = (call, "returned")
                         if key not in self.seen:
@@ -374,7 +380,8 @@ class _Flow:
     def _call(self, module: Module, call: ast.Call, inner: ast.AST) -> bool:
         """Follow an argument into a call; whether it goes no further out."""
         if inner is call.func:
-            return False
+            self.found |= _is_file(self.facts, module, call)
+            return self.found
         name = getattr(call.func, "id", getattr(call.func, "attr", ""))
         if name in _SCREEN:
             return True
@@ -463,6 +470,25 @@ class _Flow:
             node.id in {argument.arg for argument in walk(scope.args) if isinstance(argument, ast.arg)}
             for scope in scopes
         )
+
+
+def _is_file(facts: Facts, module: Module, call: ast.Call) -> bool:
+    """Whether a method of a path writes there: `path.mkdir()`, `(folder / name).open("w")`."""
+    effect = effect_of(facts, module, call)
+    return (
+        effect is not None
+        and effect.what in _SINKS
+        and isinstance(call.func, ast.Attribute)
+        and effect.path is call.func.value
+    )
+
+
+def _is_property(function: ast.FunctionDef) -> bool:
+    """Whether a method is read like an attribute."""
+    return any(
+        getattr(decorator, "id", getattr(decorator, "attr", "")) in {"property", "cached_property"}
+        for decorator in function.decorator_list
+    )
 
 
 def _loads(facts: Facts, word: str) -> Iterator[tuple[Module, ast.expr]]:

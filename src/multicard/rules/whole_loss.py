@@ -25,7 +25,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from multicard.couplings import coupled_at
-from multicard.edits import Edit, insert_before, wrap
+from multicard.edits import Edit, insert_after, insert_before, wrap
 from multicard.facts import Facts, Training, key
 from multicard.interpret import Event, mean_at, mixed_at, ratio_at, sums_in
 from multicard.libraries import CHOSEN, draws
@@ -262,6 +262,9 @@ def _local_mean(facts: Facts, event: Event) -> Iterator[Finding]:
         yield Finding(
             CODE, facts.site(module, node), why, wrap(module, node, "(", f" * «scale_by_count»({count}))")
         )
+    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        scaled = f"{node.target.id} = {node.target.id} * «scale_by_count»({_divisor(module, node.value)})"
+        yield Finding(CODE, facts.site(module, node), why, (insert_after(module, node, scaled),))
     elif isinstance(node, ast.Call) and (count := _counted(module, node, event)):
         yield Finding(
             CODE, facts.site(module, node), why, wrap(module, node, "(", f" * «scale_by_count»({count}))")

@@ -396,19 +396,19 @@ def _folder(facts: Facts, effect: Effect) -> Iterator[Finding]:
         return
     if _tolerated(facts, module, call) or any(keyword.arg is None for keyword in call.keywords):
         return
-    if given is not None:
-        yield from _new_folder(facts, effect)
-        return
     tested = any(
         isinstance(outer, ast.If) and tests_existence(facts, outer.test)
         for outer in facts.ancestors(module, call)
     )
+    if given is not None and not (tested and isinstance(given, ast.Constant)):
+        yield from _new_folder(facts, effect)
+        return
     why = Text(
         "ranks make it at the same time, and the second finds it there"
         + ("" if tested else "; an existing folder is no error any more"),
         "多张卡会同时创建,后到的会因已存在而报错" + ("" if tested else ";文件夹已存在时也不再报错"),
     )
-    edits = [add_argument(module, call, "exist_ok=True")]
+    edits = [add_argument(module, call, "exist_ok=True") if given is None else replace(module, given, "True")]
     if effect.name == "os.mkdir":
         if any(keyword.arg == "path" for keyword in call.keywords):
             yield _left(
@@ -528,19 +528,22 @@ def _log_dir_for_all(facts: Facts, effect: Effect) -> tuple[Edit, ...]:
     return (insert_after(module, statement, f"{place} = «broadcast_value»({place})"),)
 
 
-def _only_called(facts: Facts, module: Module, node: ast.AST) -> bool:
-    """Whether what is read is only told something: `run.config.update(options)`, `run.config.lr = 1`."""
-    parent = facts.parents(module).get(node)
-    if not isinstance(parent, ast.Attribute):
-        return False
-    if isinstance(parent.ctx, ast.Store):
-        return True
-    above = facts.parents(module).get(parent)
-    return (
-        isinstance(above, ast.Call)
-        and above.func is parent
-        and isinstance(facts.parents(module).get(above), ast.Expr)
-    )
+def _only_told(facts: Facts, module: Module, node: ast.AST) -> bool:
+    """Whether something of a writer is only told something: `run.config.update(...)`, `run.summary["best"] = x`."""
+    inner: ast.AST = node
+    for outer in facts.ancestors(module, node):
+        match outer:
+            case ast.Attribute(value=owner) | ast.Subscript(value=owner) | ast.Call(func=owner) if (
+                owner is inner
+            ):
+                if not isinstance(outer, ast.Call) and isinstance(outer.ctx, ast.Store):
+                    return True
+                inner = outer
+            case ast.Expr():
+                return True
+            case _:
+                return False
+    return False
 
 
 def _read_from(facts: Facts, effect: Effect) -> str | None:
@@ -560,7 +563,7 @@ def _read_from(facts: Facts, effect: Effect) -> str | None:
                 node.attr in _READ_FROM_WRITER
                 and facts.values(node.value) & made
                 and effect.name not in _ARCHIVES
-                and not _only_called(facts, module, node)
+                and not _only_told(facts, module, node)
             ):
                 return node.attr
     return None

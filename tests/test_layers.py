@@ -26,6 +26,7 @@ ORDER = (
     "unused",
     "wraps",
     "carried",
+    "last_batch",
     "dealing",
     "edits",
     "plan",

@@ -339,3 +339,59 @@ def test_a_total_that_a_caller_divides_by_a_kept_length_is_the_mean_of_the_ranks
     )
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == ("    total = all_reduce_mean(total)", [])
+
+
+LAST = {
+    "a loss that is shown after the loop": (
+        "loss = criterion(model(x), y)",
+        "print(loss.item())",
+        "mean(loss)",
+    ),
+    "a number out of it": (
+        "out = criterion(model(x), y)\nout.backward()\nlast = out.item()",
+        "print(last)",
+        "mean(last)",
+    ),
+    "a sum of it": ("loss = (model(x) - y).pow(2).sum()", "print(loss.item())", "sum(loss)"),
+    "divided for accumulation": (
+        "loss = criterion(model(x), y)\nloss = loss / 4",
+        "print(loss.item())",
+        "mean(loss)",
+    ),
+    "under autocast": (
+        "with torch.autocast('cuda'):\n    loss = criterion(model(x), y)",
+        "best = min(best, loss.item())",
+        "mean(loss)",
+    ),
+}
+NOT_LAST = {
+    "bound anew before it is read": ("loss = criterion(model(x), y)", "loss = 0\nprint(loss)"),
+    "read inside the loop only": ("loss = criterion(model(x), y)\nprint(loss.item())", "pass"),
+    "kept for some batches": (
+        "loss = criterion(model(x), y)\nif x.sum() > 0:\n    last = loss.item()",
+        "print(last)",
+    ),
+    "no number": ("loss = criterion(model(x), y)\nout = model(x)", "show(out)"),
+}
+
+
+def last_batch(body: str, after: str) -> str:
+    lines = "".join(f"        {line}\n" for line in body.splitlines())
+    if "backward" not in body:
+        lines += "        loss.backward()\n"
+    end = "".join(f"    {line}\n" for line in after.splitlines())
+    return f"{NET}for epoch in range(3):\n    for x, y in loader:\n{lines}        optimizer.step()\n{end}"
+
+
+@pytest.mark.parametrize(("body", "after", "how"), LAST.values(), ids=LAST)
+def test_the_loss_of_the_last_batch_is_that_of_the_whole_batch(body: str, after: str, how: str) -> None:
+    script = last_batch(body, after)
+    name = how.partition("(")[2].rstrip(")")
+    text, left = migrate(rule, script)
+    assert (added(script, text), left) == (f"    {name} = all_reduce_{how}", [])
+
+
+@pytest.mark.parametrize(("body", "after"), NOT_LAST.values(), ids=NOT_LAST)
+def test_what_the_last_batch_leaves_otherwise_is_left(body: str, after: str) -> None:
+    script = last_batch(body, after)
+    assert migrate(rule, script)[0] == script

@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from multicard.carried import Carried, How, Reading, read_loop
 from multicard.edits import insert_after
 from multicard.facts import Facts, Training
+from multicard.last_batch import last_losses
 from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.quotients import given_by, returned
@@ -82,6 +83,8 @@ def _of_training(facts: Facts, training: Training, module: Module, loop: ast.For
             carried.append(Carried(item.name, How.MEAN, item.node))
     if training.loaders:
         carried += [Carried(name, How.MEAN, loop) for name in reading.running]
+        known = {item.name for item in carried}
+        carried += [item for item in last_losses(facts, module, loop) if item.name not in known]
     reading.carried = carried
     return reading
 

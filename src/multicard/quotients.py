@@ -30,19 +30,23 @@ def dividend(facts: Facts, module: Module, node: ast.AST) -> ast.expr | None:
 
 def given_by(facts: Facts, module: Module, total: ast.expr) -> frozenset[FunctionNode]:
     """The functions of the program that gave a total: called in it, or where its name last got a value."""
-    return frozenset(_given(facts, module, total, _PASSED_ON))
+    return frozenset(
+        value.node
+        for call in calls_behind(facts, module, total)
+        for value in facts.values(call.func)
+        if isinstance(value, Func)
+    )
 
 
-def _given(facts: Facts, module: Module, total: ast.expr, deep: int) -> Iterator[FunctionNode]:
-    for part in walk(total):
+def calls_behind(facts: Facts, module: Module, value: ast.expr, deep: int = _PASSED_ON) -> Iterator[ast.Call]:
+    """The calls that gave a value: in it, or where its name last got one."""
+    for part in walk(value):
         if isinstance(part, ast.Call):
-            for value in facts.values(part.func):
-                if isinstance(value, Func):
-                    yield value.node
+            yield part
         elif isinstance(part, ast.Name | ast.Attribute) and deep:
             assigned = _last_assigned(facts, module, part)
             if assigned is not None:
-                yield from _given(facts, module, assigned, deep - 1)
+                yield from calls_behind(facts, module, assigned, deep - 1)
 
 
 def _last_assigned(facts: Facts, module: Module, name: ast.Name | ast.Attribute) -> ast.expr | None:

@@ -54,6 +54,13 @@ WAITS = {
         "for epoch in range(2):\n    if epoch:\n        " + CPU + "\n    " + SAVE,
         "        dist.barrier()",
     ),
+    "before the folder is listed": (
+        "import glob, os\n"
+        + SAVE
+        + "newest = max(glob.glob('*.pth'), key=os.path.getmtime)\nprint(newest)\n"
+        + CPU.replace("'a.pth'", "newest"),
+        "dist.barrier()\nnewest = max",
+    ),
     "before a try": (SAVE + "try:\n    " + CPU + "\nexcept OSError:\n    pass", "dist.barrier()\ntry"),
 }
 LEFT_ALONE = {

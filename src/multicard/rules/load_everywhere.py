@@ -26,6 +26,7 @@ from multicard.meeting import amid_preparation, follows, waits
 from multicard.messages import Text
 from multicard.paths import may_be_same_file
 from multicard.plan import Finding
+from multicard.quotients import calls_behind
 from multicard.reach import found_by
 from multicard.source import Module
 from multicard.tree import nodes, walk
@@ -133,6 +134,7 @@ def _is_key(node: ast.expr) -> bool:
 # --- which device -------------------------------------------------------------------------------------------------
 
 
+_LISTS = frozenset({"os.listdir", "os.scandir", "os.walk", "glob.glob", "glob.iglob"})
 _GENERATORS = frozenset({"torch.set_rng_state", "torch.random.set_rng_state", "torch.cuda.set_rng_state"})
 
 
@@ -193,8 +195,23 @@ def _waits(facts: Facts) -> Iterator[Finding]:
         if isinstance(load.node, ast.Call) and not amid_preparation(facts, load):
             before = [save for save in saves if follows(save, load) and _same_file(facts, save, load)]
             if before:
-                reads.append((load, before))
+                reads.append((_listing(facts, load, before) or load, before))
     yield from waits(facts, CODE, reads)
+
+
+def _listing(facts: Facts, load: Event, before: list[Event]) -> Event | None:
+    """Where a folder was listed for the file that is loaded: it must not be looked into too early either."""
+    assert isinstance(load.node, ast.Call)
+    named = {keyword.arg: keyword.value for keyword in load.node.keywords}
+    path = load.node.args[0] if load.node.args else named.get("f")
+    for call in calls_behind(facts, load.module, path) if path is not None else ():
+        if any(
+            name in _LISTS or name.endswith((".glob", ".iterdir", ".rglob")) for name in names_of(facts, call)
+        ):
+            for event in facts.by_node.get(call, ()):
+                if event.order < load.order and any(follows(save, event) for save in before):
+                    return event
+    return None
 
 
 def _same_file(facts: Facts, save: Event, load: Event) -> bool:

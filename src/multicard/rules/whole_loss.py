@@ -46,8 +46,10 @@ _SUM = Text(
 )
 _MIXED = Text(
     "a sum over the batch is added to what does not grow with it, and gradients are averaged over the ranks: only the"
-    " sum must grow with the number of ranks",
-    "对批次的求和与不随批次增大的部分相加,而梯度会在各进程间取平均:只有求和部分需要随进程数放大",
+    " sum must grow with the number of ranks; the value becomes that of a batch of all ranks, so divide it by their"
+    " samples where you show it for each sample",
+    "对批次的求和与不随批次增大的部分相加,而梯度会在各进程间取平均:只有求和部分需要随进程数放大;损失的数值因此变为"
+    "全部进程合成批次的数值,按样本显示时请除以全部进程的样本数",
 )
 _COUNT = Text(
     "the loss is divided by a number that differs from rank to rank; scaled by this rank's share of it, the average is"

@@ -42,9 +42,14 @@ def indexed(index: ast.expr) -> str:
     return ""
 
 
+def _numbers(axes: list[Values]) -> list[object]:
+    """The axes that arguments name, as far as they are written out."""
+    return [item.value for values in axes for item in values if isinstance(item, Const)]
+
+
 def unsqueezed(axes: list[Values]) -> str:
     """How `unsqueeze(0)` or `unsqueeze(1)` lays out samples; empty for other axes."""
-    numbers = [item.value for values in axes for item in values if isinstance(item, Const)]
+    numbers = _numbers(axes)
     return (
         {0: COLUMNS, 1: ROWS}.get(numbers[0], "") if len(numbers) == 1 and isinstance(numbers[0], int) else ""
     )
@@ -54,14 +59,12 @@ def turns(name: str, axes: list[Values]) -> bool:
     """Whether a method turns a matrix: the samples become columns."""
     if name == "t":
         return True
-    numbers = {item.value for values in axes for item in values if isinstance(item, Const)}
-    return name in {"transpose", "permute", "swapaxes"} and len(axes) == 2 and numbers == {0, 1}
+    return name in {"transpose", "permute", "swapaxes"} and len(axes) == 2 and set(_numbers(axes)) == {0, 1}
 
 
 def spreads(name: str, axes: list[Values]) -> bool:
     """Whether a method measures how samples differ: a deviation or correlation over the batch."""
-    numbers = [item.value for values in axes for item in values if isinstance(item, Const)]
-    return name in _SPREADS and (not axes or 0 in [n for n in numbers if n is not False])
+    return name in _SPREADS and (not axes or 0 in [n for n in _numbers(axes) if n is not False])
 
 
 def pairs(parts: list[Data], *, product: bool) -> bool:
@@ -99,8 +102,3 @@ def contracts_samples(equation: Values, parts: list[Data]) -> bool:
     if len(firsts) != 2:
         return False
     return firsts[0] != firsts[1] or firsts[0] not in output
-
-
-def coupled_at(node: ast.AST) -> str:
-    """The tag of what depends on pairs of samples: where they meet."""
-    return f"coupled at {id(node)}"

@@ -32,12 +32,17 @@ from multicard.values import (
     Value,
     Values,
     constant,
+    coupled_at,
     data_of,
     in_source,
     join,
+    mean_at,
     merge,
+    mixed_at,
     objects,
     one,
+    ratio_at,
+    sums_in,
 )
 
 BUILTINS = frozenset(dir(builtins))
@@ -1267,7 +1272,7 @@ class Interpreter:
         return Data(
             whole.models,
             whole.loaders,
-            (whole.tags - couplings.LAYOUTS) | {couplings.coupled_at(node)},
+            (whole.tags - couplings.LAYOUTS) | {coupled_at(node)},
         )
 
     def in_a_network(self) -> bool:
@@ -1828,26 +1833,6 @@ def is_part(values: Values) -> bool:
         and (value.kind == "model" or value.name.endswith("nn.Parameter"))
         for value in values
     )
-
-
-def ratio_at(node: ast.AST) -> str:
-    """The tag of a ratio of sums over the batch: where it is made."""
-    return f"ratio at {id(node)}"
-
-
-def sums_in(data: Data) -> frozenset[str]:
-    """The tags of the sums over the batch that a value is made of."""
-    return frozenset(tag for tag in data.tags if tag.startswith("sum at "))
-
-
-def mean_at(node: ast.AST) -> str:
-    """The tag of a mean over a number that each rank has to itself: where it is made."""
-    return f"mean at {id(node)}"
-
-
-def mixed_at(node: ast.AST) -> str:
-    """The tag of a total of a sum over the batch and of what does not grow with it: where they are added up."""
-    return f"mixed at {id(node)}"
 
 
 def _is_sum(data: Data) -> bool:

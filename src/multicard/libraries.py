@@ -30,9 +30,11 @@ from multicard.values import (
     contained,
     data_of,
     join,
+    mean_at,
     merge,
     objects,
     one,
+    sum_at,
 )
 
 if TYPE_CHECKING:
@@ -582,7 +584,7 @@ def _functional_loss(
         counts = counted(tail, bound, named.get("weight", ""), named.get("ignore_index", "-100"))
         if counts is not None:
             run.record("local_mean", counts, place, data)
-            return Data(data.models, data.loaders, data.tags | {"averaged", f"mean at {id(place)}"})
+            return Data(data.models, data.loaders, data.tags | {"averaged", mean_at(place)})
     return _mean(run, place, data)
 
 
@@ -606,7 +608,7 @@ def _mean(run: "Interpreter", place: ast.AST, data: Data) -> Data:
     tags = (data.tags - {"summed"}) | {"averaged"}
     if "selected" in data.tags and data.models:
         run.record("local_mean", CHOSEN, place, data)
-        tags |= {f"mean at {id(place)}"}
+        tags |= {mean_at(place)}
     return Data(data.models, data.loaders, tags)
 
 
@@ -647,7 +649,7 @@ def _added_up(run: "Interpreter", place: ast.AST, data: Data, name: str, axes: l
     known = [_numbers(values) for values in axes]
     if any(numbers and 0 not in numbers for numbers in known):
         return data
-    tag = f"sum at {id(place)}"
+    tag = sum_at(place)
     run.sums[tag] = run.frame.module, place, not all(known)
     return Data(data.models, data.loaders, data.tags | {tag})
 

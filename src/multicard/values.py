@@ -296,3 +296,33 @@ def contained(values: Values, kind: str) -> list[Obj]:
                 inner += [item for item in (*(value.items or ()), value.rest, *value.attrs.values()) if item]
         waiting = inner
     return list(found)
+
+
+def mean_at(node: ast.AST) -> str:
+    """The tag of a mean over a number that each rank has to itself: where it is made."""
+    return f"mean at {id(node)}"
+
+
+def mixed_at(node: ast.AST) -> str:
+    """The tag of a total of a sum over the batch and of what does not grow with it: where they are added up."""
+    return f"mixed at {id(node)}"
+
+
+def ratio_at(node: ast.AST) -> str:
+    """The tag of a ratio of sums over the batch: where it is made."""
+    return f"ratio at {id(node)}"
+
+
+def sum_at(node: ast.AST) -> str:
+    """The tag of a sum over the batch: where it is made."""
+    return f"sum at {id(node)}"
+
+
+def coupled_at(node: ast.AST) -> str:
+    """The tag of what depends on pairs of samples: where they meet."""
+    return f"coupled at {id(node)}"
+
+
+def sums_in(data: Data) -> frozenset[str]:
+    """The tags of the sums over the batch that a value is made of."""
+    return frozenset(tag for tag in data.tags if tag.startswith("sum at "))

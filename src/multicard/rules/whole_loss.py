@@ -24,10 +24,9 @@ After:
 import ast
 from collections.abc import Callable, Iterator
 
-from multicard.couplings import coupled_at
 from multicard.edits import Edit, insert_after, insert_before, wrap
 from multicard.facts import Facts, Training, key
-from multicard.interpret import Event, mean_at, mixed_at, ratio_at, sums_in
+from multicard.interpret import Event
 from multicard.libraries import CHOSEN, draws
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
@@ -35,7 +34,7 @@ from multicard.reach import differs, left_out
 from multicard.rules.share_batches import drawn, shared_loop
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
-from multicard.values import Data, data_of
+from multicard.values import Data, coupled_at, data_of, mean_at, mixed_at, ratio_at, sums_in
 
 CODE = "MC306"
 TITLE = Text("The loss of the whole batch", "整个批次的损失")

@@ -78,6 +78,7 @@ _PATH_OF: dict[What, dict[str, int]] = {
         "gzip.open": 0,
         "bz2.open": 0,
         "lzma.open": 0,
+        "wave.open": 0,
     },
     "command": {
         "os.system": 0,
@@ -148,9 +149,23 @@ _PATH_OF: dict[What, dict[str, int]] = {
         "aim.Run": -1,
         "clearml.Task.init": -1,
         "swanlab.init": -1,
+        "cv2.VideoWriter": 0,
+        "imageio.get_writer": 0,
+        "pandas.ExcelWriter": 0,
         "h5py.File": 0,
+        "zipfile.ZipFile": 0,
+        "tarfile.open": 0,
+        "netCDF4.Dataset": 0,
+        "rasterio.open": 0,
+        "soundfile.SoundFile": 0,
+        "tables.open_file": 0,
     },
 }
+ARCHIVES = frozenset({
+    "h5py.File", "netCDF4.Dataset", "rasterio.open", "soundfile.SoundFile", "tables.open_file", "tarfile.open",
+    "zipfile.ZipFile",
+})  # fmt: skip
+"""Writers that may also read: their mode says which."""
 _KINDS = {name: (what, path) for what, names in _PATH_OF.items() for name, path in names.items()}
 _METHODS: dict[str, tuple[What, int]] = {
     **dict.fromkeys(
@@ -367,6 +382,11 @@ def mode_of(facts: Facts, effect: Effect) -> tuple[ast.expr | None, str | None]:
 def writes_to(mode: str) -> bool:
     """Whether a mode of `open` writes."""
     return bool(set(mode) & set("wax+"))
+
+
+def is_known(name: str) -> bool:
+    """Whether the tables tell what a library's function leaves behind."""
+    return name in _KINDS or name.startswith(("matplotlib.", "mlflow.", *_RUNS))
 
 
 def all_effects(facts: Facts) -> tuple[Effect, ...]:

@@ -4,7 +4,7 @@ Facts are read from the events of one run over the program.  Nothing here edits,
 """
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -55,6 +55,9 @@ class Facts:
     unwrapped: tuple[tuple[Obj, str, Wrap | None], ...] = ()
     """Trained models that no wrapper can serve, why, and a statement after which they stand complete."""
     memo: dict[str, object] = field(default_factory=dict)
+    """What the program alone decides, found once."""
+    answers: dict[str, object] = field(default_factory=dict)
+    """What rules say, found once: it may hang on what other rules say."""
 
     @cached_property
     def dealing(self) -> "Dealing":
@@ -62,6 +65,20 @@ class Facts:
         from multicard.dealing import deal  # it reads facts itself
 
         return deal(self)
+
+    def settle(self, name: str, seed: object, find: Callable[[], object]) -> object:
+        """The answer to a question that may be asked again on the way to it, where `seed` is the answer.
+
+        What others found meanwhile rests on the seed: it is kept only if the seed was right.
+        """
+        if name not in self.answers:
+            before = self.answers
+            self.answers = {**before, name: seed}
+            found = find()
+            if found != seed:
+                self.answers = before
+            self.answers[name] = found
+        return self.answers[name]
 
     def dealt(self, loader: Obj) -> bool:
         """Whether a loader gives each rank a share."""

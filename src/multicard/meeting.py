@@ -55,26 +55,29 @@ def _holds(facts: Facts, places: Places, *roots: ast.AST) -> bool:
 
 def _meetings(facts: Facts) -> Places:
     """Where other rules put collectives."""
-    found = facts.memo.get("meetings")
-    if found is None:
-        from multicard.rules import agree_to_stop
+    from multicard.rules import agree_to_stop
 
-        facts.memo["meetings"] = ()
-        facts.memo["meetings"] = found = (*_countings(facts), *_places(facts, agree_to_stop))
+    _preparations(facts)
+    found = facts.settle("meetings", (), lambda: (*_countings(facts), *_places(facts, agree_to_stop)))
     assert isinstance(found, tuple)
     return found
 
 
 def _countings(facts: Facts) -> Places:
-    found = facts.memo.get("countings")
-    if found is None:
-        from multicard.rules import evaluate_inside, share_batches, total_metrics, whole_loss
+    from multicard.rules import evaluate_inside, share_batches, total_metrics, whole_loss
 
-        facts.memo["countings"] = ()
-        rules = (evaluate_inside, share_batches, total_metrics, whole_loss)
-        facts.memo["countings"] = found = tuple(place for rule in rules for place in _places(facts, rule))
+    _preparations(facts)
+    rules = (evaluate_inside, share_batches, total_metrics, whole_loss)
+    found = facts.settle("countings", (), lambda: tuple(p for rule in rules for p in _places(facts, rule)))
     assert isinstance(found, tuple)
     return found
+
+
+def _preparations(facts: Facts) -> frozenset[ast.stmt]:
+    """What one process prepares for the others, which comes before every question where ranks meet."""
+    from multicard.rules.prepare_once import first_statements
+
+    return first_statements(facts)
 
 
 def _places(facts: Facts, rule: Rule) -> Places:
@@ -102,11 +105,11 @@ def _owners(facts: Facts) -> dict[ast.AST, Module]:
 
 def rank_0_only(facts: Facts, event: Event) -> bool:
     """Whether an event happens only on rank 0 after migration: under a call that `main_process_work` guards."""
-    kept = facts.memo.get("kept")
+    kept = facts.answers.get("kept")
     if kept is None:
         from multicard.rules.main_process_work import kept_calls
 
-        kept = facts.memo["kept"] = frozenset(kept_calls(facts))
+        kept = facts.answers["kept"] = frozenset(kept_calls(facts))
     assert isinstance(kept, frozenset)
     return any(call in kept for call in (event.node, *event.calls))
 
@@ -120,16 +123,12 @@ def kept_by_rank_0(facts: Facts, module: Module, node: ast.AST) -> bool:
 
 def prepared(facts: Facts, module: Module, node: ast.AST) -> bool:
     """Whether a node runs only where `prepare_once` lets one process of each machine go first."""
-    from multicard.rules.prepare_once import first_statements
-
-    return only_in(facts, module, node, first_statements(facts))
+    return only_in(facts, module, node, _preparations(facts))
 
 
 def amid_preparation(facts: Facts, event: Event) -> bool:
     """Whether one process of each machine comes here before the others: no place for them to meet."""
-    from multicard.rules.prepare_once import first_statements
-
-    first = first_statements(facts)
+    first = _preparations(facts)
     if not first:
         return False
     home = homes(facts)
@@ -268,8 +267,6 @@ def follows(written: Event, read: Event) -> bool:
 def waits(facts: Facts, code: str, reads: list[tuple[Event, list[Event]]]) -> Iterator[Finding]:
     """A barrier before each read of what rank 0 has written; one for several in a row."""
     waited: Event | None = None
-    done = facts.memo.setdefault("barriers", set())
-    assert isinstance(done, set)
     for read, written in reads:
         if (
             rank_0_only(facts, read)
@@ -298,9 +295,11 @@ def waits(facts: Facts, code: str, reads: list[tuple[Event, list[Event]]]) -> It
             continue
         module, statement = place
         waited = read
+        done = facts.answers.get("barriers", frozenset())
+        assert isinstance(done, frozenset)
         if statement in done:
             continue
-        done.add(statement)
+        facts.answers["barriers"] = done | {statement}
         yield Finding(
             code,
             facts.site(module, statement),
@@ -325,17 +324,21 @@ def evaluated_by_rank_0(facts: Facts, module: Module, node: ast.AST) -> bool:
 
 
 def _left_to_rank_0(facts: Facts) -> tuple[tuple[Module, Span], ...]:
-    found = facts.memo.get("left to rank 0")
-    if found is None:
-        from multicard.rules import print_once, save_once, show_progress_once, write_files_once
+    from multicard.rules import print_once, save_once, show_progress_once, write_files_once
 
-        found = facts.memo["left to rank 0"] = tuple(
-            (edit.module, edit.reach)
-            for rule in (print_once, save_once, show_progress_once, write_files_once)
-            for finding in rule.find(facts)
-            for edit in finding.edits
-            if edit.reach is not None
-            and (edit.side is Side.GUARD or (edit.side is Side.CLOSE and "if «rank 0»" in edit.text))
-        )
+    rules = (print_once, save_once, show_progress_once, write_files_once)
+    _preparations(facts)
+    found = facts.settle(
+        "left to rank 0", (), lambda: tuple(p for rule in rules for p in _guards(facts, rule))
+    )
     assert isinstance(found, tuple)
     return found
+
+
+def _guards(facts: Facts, rule: Rule) -> Iterator[tuple[Module, Span]]:
+    for finding in rule.find(facts):
+        for edit in finding.edits:
+            if edit.reach is not None and (
+                edit.side is Side.GUARD or (edit.side is Side.CLOSE and "if «rank 0»" in edit.text)
+            ):
+                yield edit.module, edit.reach

@@ -263,8 +263,9 @@ def homes(facts: Facts) -> dict[ast.AST, Module]:
 
 def found_by(facts: Facts, code: str, find: Callable[[Facts], Iterator[Finding]]) -> tuple[Finding, ...]:
     """The findings of a rule, made once."""
-    found = facts.memo.get(code)
+    found = facts.answers.get(code)
     if found is None:
-        found = facts.memo[code] = tuple(find(facts))
+        found = tuple(find(facts))
+        facts.answers[code] = found
     assert isinstance(found, tuple)
     return found

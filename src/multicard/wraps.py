@@ -8,7 +8,7 @@ taken only if no training forward pass reaches the bare model.
 
 import ast
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from multicard.facts import Facts, key
@@ -440,9 +440,15 @@ def wrapper_options(facts: Facts, models: list[Obj]) -> tuple[list[str], bool]:
         or any(partly_used(facts, model) or chosen_by_data(facts, model) for model in ours)
     ):
         options.append("find_unused_parameters=True")
-    if any(_called_often(facts, model) for model in ours) and any(has_statistics(model) for model in ours):
+    if keeps_own_buffers(facts, ours):
         options.append("**«own_buffers»()")
     return options, frozen_before and thawed_after
+
+
+def keeps_own_buffers(facts: Facts, models: Iterable[Obj]) -> bool:
+    """Whether the wrapper of these models does not send buffers, as several forward passes share a backward pass."""
+    models = list(models)
+    return any(_called_often(facts, model) for model in models) and any(map(has_statistics, models))
 
 
 def _called_often(facts: Facts, model: Obj) -> bool:

@@ -120,3 +120,27 @@ def test_a_trainer_in_another_module() -> None:
         "        sync_buffers(self.model)\n            total += self.model.module(x).sum()"
     )
     assert (texts["__main__"], reasons) == (script, [])
+
+
+TWICE = LOOP.replace("model(x), y)", "model(x) + model(-x), y)")
+WHOLE = EVALUATION.replace("        hits", "        if hits > 9:\n            break\n        hits")
+
+
+@pytest.mark.parametrize(
+    ("norm", "training", "after"),
+    [
+        (
+            "nn.BatchNorm1d(8)",
+            TWICE.replace("model(-x)", "model(\n            -x)"),
+            "    sync_buffers(model)",
+        ),
+        ("nn.BatchNorm1d(8)", LOOP, ""),
+        ("nn.LayerNorm(8)", TWICE, ""),
+    ],
+    ids=["no wrapper sends them", "the wrapper sends them", "there are none"],
+)
+def test_whole_evaluation_with_statistics_that_no_wrapper_sends(norm: str, training: str, after: str) -> None:
+    net = NET.replace("nn.Linear(4, 8)", f"nn.Sequential(nn.Linear(4, 8), {norm})")
+    script = net + training + WHOLE
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])

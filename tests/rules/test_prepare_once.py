@@ -60,6 +60,25 @@ MIGRATED = {
         "with zipfile.ZipFile('a.zip') as z:\n    z.extractall('d')",
         "    if rank == 0:\n        z.extractall('d')\n    dist.barrier()",
     ),
+    "sounds, folder by folder": (
+        (
+            "import wave\ndef make(root):\n    for word in ('up', 'down'):\n        os.makedirs(root + word)\n"
+            "        with wave.open(root + word + '/0.wav', 'wb') as w:\n            w.writeframes(b'')\n"
+            "if not os.path.isdir('d'):\n    make('d')"
+        ),
+        "with main_process_first():\n    if not os.path.isdir('d'):\n        make('d')",
+    ),
+    "an archive that is written": (
+        "import h5py\nif not os.path.exists('c'):\n    with h5py.File('c', 'w') as f:\n        f['x'] = build()",
+        (
+            "with main_process_first():\n    if not os.path.exists('c'):\n        with h5py.File('c', 'w') as f:\n"
+            "            f['x'] = build()"
+        ),
+    ),
+    "made by a library of which nothing is known": (
+        "import nibabel as nib\nif not os.path.exists('c'):\n    nib.save(build(), 'c')",
+        "with main_process_first():\n    if not os.path.exists('c'):\n        nib.save(build(), 'c')",
+    ),
     "random numbers that only one draws": (
         "if not os.path.exists('c'):\n    np.save('c', np.random.rand(3))\norder = np.random.permutation(9)",
         (
@@ -75,6 +94,8 @@ MIGRATED = {
 LEFT_ALONE = {
     "no download": "a = MNIST('d')",
     "told not to": "a = MNIST('d', download=False)",
+    "an archive that is read": ("import h5py\nif not os.path.exists('c'):\n    x = h5py.File('d', 'r')['x']"),
+    "a missing file that is only told": "import loguru\nif not os.path.exists('c'):\n    loguru.logger.info('no c')",
     "only a folder": "if not os.path.exists('d'):\n    os.makedirs('d')",
     "written anyway": "np.save('c.npy', 1)",
     "read if it is there": "if os.path.exists('c.npy'):\n    x = np.load('c.npy')",

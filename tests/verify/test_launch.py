@@ -133,7 +133,9 @@ def test_nothing_is_left_that_a_rank_started(launched: Launcher) -> None:
 
 
 HOLD = """
-import sys
+import signal, sys
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # also where the tests run under nohup
+    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 from pathlib import Path
 from multicard.verify import launch
 from multicard.verify.plan import Plan

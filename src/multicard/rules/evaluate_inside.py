@@ -22,10 +22,12 @@ from collections.abc import Iterator
 from multicard.dealing import Visit, forwards_of
 from multicard.edits import Edit, attribute, call_with, insert_before
 from multicard.facts import Facts
+from multicard.meeting import evaluated_by_rank_0
 from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.rules.reach_inside import always_wrapped
-from multicard.values import Func
+from multicard.values import Func, Obj
+from multicard.wraps import keeps_own_buffers
 
 CODE = "MC303"
 TITLE = Text("Evaluate with the model inside", "验证时使用内部模型")
@@ -45,6 +47,8 @@ def find(facts: Facts) -> Iterator[Finding]:
     done: set[ast.AST] = set()
     for visit in facts.dealing.visits:
         if not facts.dealing.shared(visit):
+            if visit.models and _each_with_its_own(facts, visit):
+                yield Finding(CODE, facts.site(visit.module, visit.node), _SYNC, _synced(visit))
             continue
         if visit.models:
             yield Finding(CODE, facts.site(visit.module, visit.node), _SYNC, _synced(visit))
@@ -65,6 +69,17 @@ def find(facts: Facts) -> Iterator[Finding]:
             else:
                 edits = call_with(forward.module, callee, "«unwrap»")
             yield Finding(CODE, facts.site(forward.module, forward.node), _INSIDE, edits)
+
+
+def _each_with_its_own(facts: Facts, visit: Visit) -> bool:
+    """Whether all ranks walk through all batches, with statistics that no wrapper makes the same."""
+    if visit.dead or visit.also_trains or evaluated_by_rank_0(facts, visit.module, visit.node):
+        return False
+    called = [event for forward in forwards_of(facts, visit) for event in facts.by_node.get(forward.node, ())]
+    wrapped = {
+        event.subject.inner for event in called if isinstance(event.subject, Obj) and event.subject.inner
+    }
+    return keeps_own_buffers(facts, wrapped)
 
 
 def _synced(visit: Visit) -> tuple[Edit, ...]:

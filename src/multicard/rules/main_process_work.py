@@ -90,9 +90,9 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def kept_calls(facts: Facts) -> tuple[ast.Call, ...]:
     """The calls that rank 0 makes alone."""
-    found = facts.memo.get("kept calls")
+    found = facts.answers.get("kept calls")
     if found is None:
-        found = facts.memo["kept calls"] = tuple(_kept(facts))
+        found = facts.answers["kept calls"] = tuple(_kept(facts))
     assert isinstance(found, tuple)
     return found
 
@@ -295,7 +295,7 @@ def _arguments(facts: Facts, module: Module, call: ast.Call) -> Iterator[Edit]:
 
 def _reaching(facts: Facts) -> frozenset[ast.Call]:
     """Calls under which `reach_inside` writes `.module`, which a model without wrapper does not have."""
-    found = facts.memo.get("reaching")
+    found = facts.answers.get("reaching")
     if found is None:
         calls = {call: reached(facts, call) for call in kept_calls(facts)}
         reaching = {call for call in calls if any(_is_reached(facts, event) for event in below(facts, call))}
@@ -305,7 +305,7 @@ def _reaching(facts: Facts) -> frozenset[ast.Call]:
             if not more:
                 break
             reaching |= more
-        facts.memo["reaching"] = found = frozenset(reaching)
+        facts.answers["reaching"] = found = frozenset(reaching)
     assert isinstance(found, frozenset)
     return found
 

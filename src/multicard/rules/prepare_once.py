@@ -17,14 +17,17 @@ After:
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 
 from multicard.edits import call_with, guard, insert_after
 from multicard.effects import (
+    ARCHIVES,
     Effect,
     all_effects,
     calls_in,
     calls_named,
+    is_known,
     mode_of,
     names_of,
     running,
@@ -65,6 +68,13 @@ _BLUNT = frozenset({
 })  # fmt: skip
 COMMANDS = re.compile(r"\b(wget|curl|unzip|tar|git clone|gdown|kaggle|gsutil|aws|7z|unrar|bash)\b")
 _PICKED = frozenset({"MNIST", "FashionMNIST", "KMNIST", "CIFAR10", "CIFAR100", "QMNIST"})
+_MAKE_NO_FILE = frozenset({
+    *sys.stdlib_module_names, "PIL", "absl", "accelerate", "albumentations", "colorama", "cv2", "einops", "jieba",
+    "joblib", "loguru", "numpy", "pandas", "psutil", "rich", "scipy", "seaborn", "sklearn", "termcolor", "timm",
+    "tokenizers", "torch", "torchaudio", "torchinfo", "torchmetrics", "torchsummary", "torchtext", "torchvision",
+    "tqdm", "transformers", "yaml",
+}) - {"dbm", "shelve", "sqlite3"}  # fmt: skip
+"""Libraries whose functions make no file but those that the tables know."""
 _FIRST = Text(
     "ranks that prepare the same files at the same time tear them; here the others wait and then find them",
     "多张卡同时准备同一批文件会互相破坏;这里让每台机器先由一个进程准备,其他进程等它完成",
@@ -178,34 +188,53 @@ def _stream(event: Event) -> str:
 
 def first_statements(facts: Facts) -> frozenset[ast.stmt]:
     """The statements that one process of each machine runs before the others."""
-    found = facts.memo.get("first statements")
-    if found is None:
-        facts.memo["first statements"] = frozenset()
-        places: dict[ast.stmt, Module] = {}
-        for module in facts.modules:
-            careful = frozenset(calls_named(facts, module, _CAREFUL.__contains__))
-            for call in calls_in(facts, module):
-                if call not in careful and not _is_asked_to_download(facts, call):
-                    continue
-                if _on_every_rank(facts, module, call):
-                    for home, node in _runs(facts, module, call):
-                        statement = facts.statement(home, node)
-                        if not any(_together(facts, event) for event in below(facts, statement)):
-                            places[statement] = home
-        for effect in all_effects(facts):
-            if _makes_a_file(facts, effect):
-                for event in facts.by_node.get(effect.call, ()):
-                    place = None if _goes_through(facts, places, event) else _cache(facts, event)
-                    if place is not None:
-                        places[place[1]] = place[0]
-        outer = {
-            statement
-            for statement, module in places.items()
-            if not only_in(facts, module, statement, set(places) - {statement})
-        }
-        facts.memo["first statements"] = found = frozenset(outer)
+    found = facts.settle("first statements", frozenset(), lambda: frozenset(_first(facts)))
     assert isinstance(found, frozenset)
     return found
+
+
+def _first(facts: Facts) -> Iterator[ast.stmt]:
+    places: dict[ast.stmt, Module] = {}
+    for module in facts.modules:
+        careful = frozenset(calls_named(facts, module, _CAREFUL.__contains__))
+        for call in calls_in(facts, module):
+            if call not in careful and not _is_asked_to_download(facts, call):
+                continue
+            if _on_every_rank(facts, module, call):
+                for home, node in _runs(facts, module, call):
+                    statement = facts.statement(home, node)
+                    if not any(_together(facts, event) for event in below(facts, statement)):
+                        places[statement] = home
+    for effect in all_effects(facts):
+        if _makes_a_file(facts, effect):
+            for event in facts.by_node.get(effect.call, ()):
+                _take(facts, event, places)
+    for event in _unknown_makers(facts):
+        _take(facts, event, places)
+    for statement, module in places.items():
+        if not only_in(facts, module, statement, set(places) - {statement}):
+            yield statement
+
+
+def _take(facts: Facts, event: Event, places: dict[ast.stmt, Module]) -> None:
+    """Put the statement that makes a file where it is not there yet among the others."""
+    place = None if _goes_through(facts, places, event) else _cache(facts, event)
+    if place is not None:
+        places[place[1]] = place[0]
+
+
+def _unknown_makers(facts: Facts) -> Iterator[Event]:
+    """Calls of libraries of which nothing is known, beside a test for a file that may not be there yet."""
+    for module in facts.modules:
+        for node in running(facts, module, ast.If):
+            for event in below(facts, *node.body, *node.orelse) if tests_existence(facts, node.test) else ():
+                if event.kind == "call" and _may_make(event.name):
+                    yield event
+
+
+def _may_make(name: str) -> bool:
+    library, _, rest = name.partition(".")
+    return bool(rest) and library not in _MAKE_NO_FILE and not is_known(name)
 
 
 def _runs(facts: Facts, module: Module, call: ast.Call) -> Iterator[tuple[Module, ast.AST]]:
@@ -258,6 +287,9 @@ def _makes_a_file(facts: Facts, effect: Effect) -> bool:
         return mode is not None and writes_to(mode)
     if effect.what == "command":
         return bool(COMMANDS.search(effect.module.text(effect.call)))
+    if effect.what == "writer":
+        mode = mode_of(facts, effect)[1] if effect.name in ARCHIVES else "w"
+        return effect.path is not None and mode is not None and writes_to(mode)
     return effect.what in {"write", "save"}
 
 

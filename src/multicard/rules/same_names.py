@@ -101,9 +101,9 @@ class _Reading:
 
 def _readings(facts: Facts) -> tuple[_Reading, ...]:
     """Readings of the clock, of chance and of the disk that end in a path."""
-    found = facts.memo.get("readings")
+    found = facts.answers.get("readings")
     if found is None:
-        found = facts.memo["readings"] = tuple(_read(facts))
+        found = facts.answers["readings"] = tuple(_read(facts))
     assert isinstance(found, tuple)
     return found
 

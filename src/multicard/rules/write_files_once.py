@@ -27,6 +27,7 @@ from collections.abc import Iterator
 
 from multicard.edits import Edit, Side, add_argument, call_with, insert_after, insert_before, replace, wrap
 from multicard.effects import (
+    ARCHIVES,
     Effect,
     all_effects,
     calls_in,
@@ -67,7 +68,6 @@ _ENDS = frozenset({"close", "clf", "cla"})
 _READ_FROM_WRITER = frozenset(
     {"log_dir", "logdir", "get_logdir", "id", "dir", "url", "config", "summary", "path"}
 )
-_ARCHIVES = frozenset({"h5py.File", "zipfile.ZipFile", "tarfile.open"})
 _COPIES = frozenset({
     "shutil.copy", "shutil.copy2", "shutil.copyfile", "shutil.copytree", "shutil.move", "os.rename", "os.replace",
 })  # fmt: skip
@@ -477,7 +477,7 @@ def _gives_up(module: Module, handler: ast.ExceptHandler) -> bool:
 
 def _writer(facts: Facts, effect: Effect, statements: dict[ast.stmt, Effect]) -> Iterator[Finding]:
     module, call = effect.module, effect.call
-    if effect.name in _ARCHIVES:
+    if effect.name in ARCHIVES:
         mode = mode_of(facts, effect)[1]
         if mode is None or not writes_to(mode[:1]):
             return
@@ -562,7 +562,7 @@ def _read_from(facts: Facts, effect: Effect) -> str | None:
             if (
                 node.attr in _READ_FROM_WRITER
                 and facts.values(node.value) & made
-                and effect.name not in _ARCHIVES
+                and effect.name not in ARCHIVES
                 and not _only_told(facts, module, node)
             ):
                 return node.attr

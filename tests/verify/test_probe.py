@@ -18,7 +18,7 @@ from torch.utils.data import Subset
 
 from multicard.verify import printed
 from multicard.verify.plan import Plan, read_plan
-from multicard.verify.probe import contents, loaders, modules, randomness, sizes
+from multicard.verify.probe import contents, loaders, lookups, modules, randomness, sizes
 from multicard.verify.probe import record as recording
 from multicard.verify.probe.replay import Replay
 
@@ -338,3 +338,18 @@ def test_a_teacher_in_evaluation_mode_says_nothing_of_training(monkeypatch: pyte
     assert not modules.evaluating()
     student.eval()
     assert modules.evaluating()
+
+
+@pytest.mark.usefixtures("record")
+def test_ranks_that_miss_a_file_at_the_same_time_both_hear_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("multicard.verify.probe.lookups.time.sleep", waited.append)
+    monkeypatch.setattr(recording, "is_the_users", lambda _: True)
+    own = lookups.Lookups(str(tmp_path))
+    exists = own.test(Path.exists)
+    assert [exists(tmp_path / name) for name in ("a", "a", "b")] == [False] * 3
+    assert exists(tmp_path)
+    assert not exists(Path("/nowhere"))
+    assert waited == [lookups.MOMENT] * 2

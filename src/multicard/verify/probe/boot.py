@@ -34,6 +34,7 @@ def install(plan: Plan) -> None:
         batchnorm,
         groups,
         loaders,
+        lookups,
         modules,
         outputs,
         randomness,
@@ -52,6 +53,7 @@ def install(plan: Plan) -> None:
         groups.install(plan)
         batchnorm.install()
     outputs.install(plan)
+    lookups.install(plan)
     scalars.install()
     sizes.install(plan)
 

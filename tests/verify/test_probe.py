@@ -353,3 +353,17 @@ def test_ranks_that_miss_a_file_at_the_same_time_both_hear_of_it(
     assert exists(tmp_path)
     assert not exists(Path("/nowhere"))
     assert waited == [lookups.MOMENT] * 2
+
+
+@pytest.mark.usefixtures("record")
+def test_a_rank_that_is_about_to_write_lets_others_come_too_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("multicard.verify.probe.lookups.time.sleep", waited.append)
+    own = lookups.Lookups(str(tmp_path))
+    own.opened("open", (str(tmp_path / "a"), "wb", 0))
+    own.opened("open", (str(tmp_path / "a"), "wb", 0))
+    own.opened("open", (str(tmp_path / "b"), "rb", 0))
+    own.save(lambda *_: None)({}, str(tmp_path / "c"))
+    assert waited == [lookups.MOMENT] * 2

@@ -38,6 +38,18 @@ def test_gradients(difference: float, state: str) -> None:
     assert steps.check_gradients(pair(compared(difference), run(), run())).state == state
 
 
+def test_runs_are_nearer_with_as_many_steps_and_then_with_nearer_gradients() -> None:
+    migrated = [trace(*([step(at=i), stepped(at=i)] for i in range(2)))] * 2
+    fewer = steps.apart(pair(compared(0.0), *migrated))
+    far, near = (
+        steps.apart(
+            pair(trace(*([step(at=i, against=against(d)), stepped(at=i)] for i in range(2))), *migrated)
+        )
+        for d in (0.2, 0.01)
+    )
+    assert near < far < fewer
+
+
 def test_a_gradient_may_jump_at_a_kink_where_the_loss_does_not() -> None:
     many = [[step(at=i, against=against(0.02 if i == 7 else 0.0)), stepped(at=i)] for i in range(20)]
     same = [[step(at=i), stepped(at=i)] for i in range(20)]

@@ -75,8 +75,7 @@ def _attempt(options: Options, folder: Path, progress: Progress, *, cuda: bool) 
         original = again(split=split)
     elif wants_larger(original, migrated):
         larger = again(larger=sizes(migrated))
-        told = larger.events("larger") and larger.outcome.ended == "finished"
-        if told and not (turns and steps.first_gradient_difference(pair_of(larger, migrated)) is not None):
+        if _accepted(larger, original, migrated, turns=turns):
             original = larger
         elif original.outcome.ended == "finished":
             original = again(turns=turns)  # the first attempt's files are gone
@@ -103,6 +102,20 @@ def wants_larger(original: Run, migrated: Run) -> bool:
     if pair.training or migrated.outcome.ended != "finished" or ranks.first_drift(pair) is not None:
         return False
     return steps.first_gradient_difference(pair) is not None
+
+
+def _accepted(larger: Run, plain: Run, migrated: Run, *, turns: int) -> bool:
+    """Whether the run with larger batches is the one to compare with.
+
+    A fault of the migrated script must not be hidden behind batches of another size: a script whose ranks share one
+    batch has the original's.
+    """
+    if not larger.events("larger") or larger.outcome.ended != "finished":
+        return False
+    apart = steps.apart(pair_of(larger, migrated))
+    if turns and apart[1]:
+        return False
+    return plain.outcome.ended != "finished" or apart <= steps.apart(pair_of(plain, migrated))
 
 
 def sizes(migrated: Run) -> tuple[tuple[int, int], ...]:

@@ -255,6 +255,12 @@ def first_gradient_difference(pair: Pair) -> Gradient | None:
     return None if excused else next(iter(over), None)
 
 
+def apart(pair: Pair) -> tuple[bool, float]:
+    """How far the runs are from each other: in the number of steps, and then in the first gradient that differs."""
+    found = first_gradient_difference(pair)
+    return len(pair.own_steps) != len(pair.steps(0)), 0.0 if found is None else found.relative
+
+
 def check_gradients(pair: Pair) -> Check:
     count = compared_steps(pair)
     if not count:

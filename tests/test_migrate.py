@@ -115,6 +115,13 @@ REFUSED = {
     "no training": ("import torch\nprint(torch.ones(3))\n", "no training was found"),
     "a model that is only used": (TRAIN.replace("        loss.backward()\n", ""), "no training was found"),
     "a loss of no model": (TRAIN.replace("model(x)", "x"), "no training was found"),
+    "an attack on a model": (
+        "from torch.autograd import Variable\n"
+        + TRAIN.replace("model(x)", "model(moved := Variable(x.data, requires_grad=True))")
+        .replace("optimizer.step()", "x = x + moved.grad.sign()")
+        .replace("model.parameters()", "[start]"),
+        "no training was found",
+    ),
     "gradients that no backward pass brings": (
         TRAIN.replace("loss.backward()", "grads = torch.autograd.grad(loss, model.parameters())"),
         "no training was found",

@@ -4,6 +4,7 @@ Facts are read from the events of one run over the program.  Nothing here edits,
 """
 
 import ast
+import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -94,7 +95,16 @@ class Facts:
 
     def events(self, *kinds: str, dead: bool = True) -> Iterator[Event]:
         """The events of these kinds, in the order in which they happen."""
-        return (event for event in self.run.events if event.kind in kinds and (dead or not event.dead))
+        found = [self._by_kind.get(kind, ()) for kind in kinds]
+        together = found[0] if len(found) == 1 else heapq.merge(*found, key=lambda event: event.order)
+        return (event for event in together if dead or not event.dead)
+
+    @cached_property
+    def _by_kind(self) -> dict[str, list[Event]]:
+        found: dict[str, list[Event]] = {}
+        for event in self.run.events:
+            found.setdefault(event.kind, []).append(event)
+        return found
 
     @cached_property
     def by_node(self) -> dict[ast.AST, list[Event]]:
@@ -128,8 +138,36 @@ class Facts:
     def trainable(self, model: Obj) -> bool:
         """Whether an optimizer holds the model, a part of it, or what it is a part of."""
         if not self.optimized and not self.stepped:
-            return True
+            return not self._moves_inputs or self._moved_by_hand(model)
         return any(other is model or other.root is model or model.root is other for other in self.optimized)
+
+    @cached_property
+    def _moves_inputs(self) -> bool:
+        """Whether gradients of samples are used, as an attack on a model does that trains nothing."""
+        return any(
+            data.loaders and not data.models for values in self._gradients for data in (data_of(values),)
+        )
+
+    def _moved_by_hand(self, model: Obj) -> bool:
+        """Whether gradients of a model's parameters are used, or its parameters asked for."""
+        return any(
+            model.root in {known.root for known in data_of(values).models} for values in self._gradients
+        ) or any(
+            event.name in {"parameters", "named_parameters"}
+            and isinstance(event.subject, Obj)
+            and model.root in {event.subject.root, getattr(event.subject.inner, "root", None)}
+            for event in self.events("method", dead=False)
+        )
+
+    @cached_property
+    def _gradients(self) -> tuple[Values, ...]:
+        """Everything of which a gradient is read."""
+        return tuple(
+            self.values(node.value)
+            for module in self.modules
+            for node in nodes(module.tree, ast.Attribute)
+            if node.attr == "grad"
+        )
 
     @cached_property
     def backwards(self) -> tuple[Event, ...]:

@@ -504,7 +504,8 @@ def call(
         data = Data(data.models, data.loaders, data.tags | {"random"})
     elif name in _CLOCKS:
         data = Data(data.models, data.loaders, data.tags | {"clock"})
-    if tail[:1].isupper() or name in _FACTORIES:
+    computed = name == "torch.autograd.Variable" and (data.loaders or data.models)
+    if (tail[:1].isupper() and not computed) or name in _FACTORIES:
         obj = run.birth("lib", name, place)
         obj.args = bound
         obj.starred = starred

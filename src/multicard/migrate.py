@@ -78,8 +78,8 @@ def infer(program: Program, options: Options = Options()) -> Facts:
         raise NothingToDoError(Text(f"{name}: the file is empty", f"{name}:文件是空的"))
     nothing = NothingToDoError(
         Text(
-            f"{name}: no training was found: no loss goes backward into a model in a loop",
-            f"{name}:没有找到训练过程:循环里没有对模型的反向传播",
+            f"{name}: no training was found: in no loop does a loss go backward into a model that is then changed",
+            f"{name}:没有找到训练过程:没有循环对模型做反向传播并更新它",
         )
     )
     if not any(word in module.data for module in program.modules.values() for word in _WORDS):

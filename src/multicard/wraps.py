@@ -348,6 +348,7 @@ def _places(facts: Facts, group: Group) -> Iterator[Wrap]:
     for event in facts.events("bind", dead=False):
         if event.subject in members and event.order < group.first:
             binds.setdefault(event.node, []).append(event)
+    uses = [event for event in facts.events(*_USES) if event.order >= group.first and _uses(event, members)]
     for node, events in sorted(binds.items(), key=lambda item: -item[1][-1].order):
         if not isinstance(node, ast.Name | ast.Attribute):
             continue
@@ -360,35 +361,34 @@ def _places(facts: Facts, group: Group) -> Iterator[Wrap]:
         statement = facts.statement(module, node)
         if isinstance(statement, ast.For | ast.While | ast.With):
             continue
-        for place in reversed(list(_levels(facts, group, module, statement))):
-            yield Wrap(_settled(facts, group, module, place, events[-1].order), node)
+        for place in reversed(list(_levels(facts, uses, module, statement))):
+            yield Wrap(_settled(facts, members, uses, module, place, events[-1].order), node)
 
 
-def _levels(facts: Facts, group: Group, module: Module, statement: ast.stmt) -> Iterator[ast.stmt]:
+def _levels(facts: Facts, uses: list[Event], module: Module, statement: ast.stmt) -> Iterator[ast.stmt]:
     """A statement and the branches round it in which nothing trains yet, up to the function or loop."""
     yield statement
     for parent in facts.ancestors(module, statement):
-        if not isinstance(parent, ast.If | ast.Try | ast.With) or _begun_in(facts, group, parent):
+        if not isinstance(parent, ast.If | ast.Try | ast.With) or _happens_in(uses, parent):
             return
         yield parent
 
 
-def _begun_in(facts: Facts, group: Group, statement: ast.stmt) -> bool:
-    """Whether the model is trained inside a statement."""
+def _happens_in(events: Iterable[Event], statement: ast.stmt) -> bool:
+    """Whether any of these events happens inside a statement, or in what it calls."""
     nodes = held(statement)
-    members = set(group.models)
-    return any(
-        _uses(event, members) and (event.node in nodes or any(call in nodes for call in event.calls))
-        for event in facts.run.events[group.first :]
-    )
+    return any(event.node in nodes or any(call in nodes for call in event.calls) for event in events)
+
+
+_USES = ("forward", "through_method", "backward")
 
 
 def _uses(event: Event, members: set[Obj]) -> bool:
     """Whether a model of a group is called, or a loss goes backward into it."""
-    if event.kind in {"forward", "through_method"}:
+    if event.kind != "backward":
         model = bare_of(event)
         return model is not None and (model in members or model.root in members)
-    return event.kind == "backward" and bool(members & set(getattr(event.subject, "models", ())))
+    return bool(members & set(getattr(event.subject, "models", ())))
 
 
 def _same_loops(event: Event, born: tuple[Loop, ...] | None) -> bool:
@@ -396,26 +396,25 @@ def _same_loops(event: Event, born: tuple[Loop, ...] | None) -> bool:
     return not event.loops or (born is not None and len(born) == len(event.loops))
 
 
-def _settled(facts: Facts, group: Group, module: Module, statement: ast.stmt, order: int) -> ast.stmt:
+def _settled(
+    facts: Facts, members: set[Obj], uses: list[Event], module: Module, statement: ast.stmt, order: int
+) -> ast.stmt:
     """The last statement of the block that still sets the model up: moves it, compiles it, gives it a head."""
     block = facts.block(module, statement)
-    members = set(group.models)
     thawed = [
         event.order
         for event in facts.events("freeze", dead=False)
         if event.args.get("value") and Const(True) in event.args["value"] and _of(event, members)
     ]
+    later = [event for event in uses if event.order > order]
+    setting_up = [
+        event for event in facts.events(*_SETS_UP) if event.order > order and _sets_up(event, members, thawed)
+    ]
     last = statement
-    for sibling in block[block.index(statement) + 1 :]:
-        nodes = held(sibling)
-        inside = [
-            event
-            for event in facts.run.events
-            if event.order > order and (event.node in nodes or any(call in nodes for call in event.calls))
-        ]
-        if any(event.order >= group.first and _uses(event, members) for event in inside):
+    for sibling in block[block.index(statement) + 1 :] if setting_up else ():
+        if _happens_in(later, sibling):
             break
-        if any(_sets_up(event, members, thawed) for event in inside):
+        if _happens_in(setting_up, sibling):
             last = sibling
     return last
 
@@ -483,11 +482,12 @@ def _of(event: Event, members: set[Obj]) -> bool:
     return model in members or model.root in members
 
 
+_SETS_UP = ("method", "freeze", "compile", "data_parallel", "setattr", "grow")
+
+
 def _sets_up(event: Event, members: set[Obj], thawed: list[int]) -> bool:
     if not _of(event, members):
         return False
     if event.kind == "method":
         return event.name in SETUP
-    if event.kind == "freeze":
-        return not any(order > event.order for order in thawed)
-    return event.kind in {"compile", "data_parallel", "setattr", "grow"}
+    return event.kind != "freeze" or not any(order > event.order for order in thawed)

@@ -1094,32 +1094,48 @@ def sum_over_ranks(tensor: torch.Tensor, *, whole: bool = False) -> torch.Tensor
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
-        ctx.rows = tensor.shape[0]
-        parts = [torch.empty_like(tensor) for _ in range(_where().world_size)]
-        dist.all_gather(parts, tensor)
-        return torch.cat(parts)
+    def forward(ctx: Any, tensor: torch.Tensor, rows: list[int]) -> torch.Tensor:
+        ctx.rows = rows
+        width = tensor[:1].numel() if len(tensor) else torch.empty(tensor.shape[1:], device="meta").numel()
+        size = width * tensor.element_size()
+        parts = _gather_bytes(_bytes_of(tensor), [count * size for count in rows])
+        shapes = [(count, *tensor.shape[1:]) for count in rows]
+        return torch.cat([part.view(tensor.dtype).view(shape) for part, shape in zip(parts, shapes)])
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         gradient = gradient.clone()
         dist.all_reduce(gradient)
-        return gradient.narrow(0, _where().rank * ctx.rows, ctx.rows)
+        rank = _where().rank
+        return gradient.narrow(0, sum(ctx.rows[:rank]), ctx.rows[rank]), None
 
 
-def all_gather_with_grad(tensor: torch.Tensor) -> torch.Tensor:
+def all_gather_with_grad(tensor: torch.Tensor, *, views: int = 1) -> torch.Tensor:
     """The tensors of all ranks joined along dimension 0, through which gradients flow back to every rank.
 
-        features = all_gather_with_grad(model(images))     # then contrastive_loss(features, ...)
+        features, labels = all_gather_with_grad(model(images)), all_gather_with_grad(labels)
 
     For losses that compare the samples of a batch with each other (contrastive, triplet): each rank computes
     the loss of the whole batch, and DistributedDataParallel's average is then the gradient that one card with
-    the whole batch would have. Shapes must be equal on all ranks (train with `drop_last`). With N processes
-    (collective): one all-gather, and one all-reduce in backward. With one process: the tensor itself.
+    the whole batch would have. Whatever is combined with the result (labels) has to be gathered likewise.
+    `views`: the tensor is that many views of the batch one after the other (`torch.cat([first, second])`); so
+    is the result: the first view of all ranks, then the second. Ranks may hold different numbers of samples.
+    With N processes (collective): one all-gather of the lengths, over the CPU, one of the tensor, and one
+    all-reduce in backward. With one process, and while no gradients are recorded (evaluation, where ranks may
+    hold different numbers of batches): the tensor itself.
     """
-    if _alone():
+    if _alone() or not torch.is_grad_enabled():
         return tensor
-    return _Gather.apply(tensor.contiguous())  # type: ignore[no-any-return,no-untyped-call]
+    if len(tensor) % views:
+        raise ValueError(f"all_gather_with_grad: {len(tensor)} rows are not {views} views of as many samples")
+    lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(_where().world_size)]
+    dist.all_gather(lengths, torch.tensor([len(tensor)]))
+    rows = [int(length) for length in lengths]
+    whole: torch.Tensor = _Gather.apply(tensor, rows)  # type: ignore[no-untyped-call]
+    if views == 1:
+        return whole
+    shares = [share.chunk(views) for share in torch.split(whole, rows) if len(share)]
+    return torch.cat([share[view] for view in range(views) for share in shares])
 
 
 # ------------------------------------------------------------------------- how values travel between ranks

@@ -1028,22 +1028,65 @@ def case_a_ratio_of_sums_gives_the_gradient_of_one_card() -> None:
 
 def case_a_loss_over_pairs_gives_the_gradient_of_one_card() -> None:
     torch.manual_seed(1)
-    x = torch.randn(WORLD, 4, 6)
+    lengths = [1, *[3] * (WORLD - 2), 5] if WORLD > 1 else [3]
+    shares = torch.split(torch.randn(WORLD * 3, 6), lengths)
     gradients = []
     for on_ranks in (True, False):
         torch.manual_seed(3)
         inner = nn.Linear(6, 3)
         model = DDP(inner)
-        features = rt.all_gather_with_grad(model(x[RANK])) if on_ranks else inner(x.reshape(-1, 6))
-        assert features.shape == (4 * WORLD, 3)
+        features = rt.all_gather_with_grad(model(shares[RANK])) if on_ranks else inner(torch.cat(shares))
+        assert features.shape == (WORLD * 3, 3)
         similarity = features @ features.t()
         loss: Any = nn.functional.cross_entropy(similarity, torch.arange(len(similarity)))
         loss.backward()
         gradients.append(gradients_of(inner))
     for own, reference in zip(*gradients, strict=True):
         assert torch.allclose(own, reference, atol=1e-5)
+
+
+def case_views_are_gathered_one_after_the_other() -> None:
+    def halves(z: torch.Tensor) -> torch.Tensor:
+        others = (torch.arange(len(z)) + len(z) // 2) % len(z)
+        return nn.functional.cross_entropy((z @ z.t()).masked_fill(torch.eye(len(z)).bool(), -1e9), others)
+
+    torch.manual_seed(1)
+    sizes = [2 + rank for rank in range(WORLD)]
+    first, second = (torch.split(torch.randn(sum(sizes), 6), sizes) for _ in range(2))
+    gradients = []
+    for on_ranks in (True, False):
+        torch.manual_seed(3)
+        inner = nn.Linear(6, 3)
+        model = DDP(inner)
+        if on_ranks:
+            z = rt.all_gather_with_grad(model(torch.cat([first[RANK], second[RANK]])), views=2)
+        else:
+            z = inner(torch.cat([*first, *second]))
+        loss: Any = halves(z)
+        loss.backward()
+        gradients.append(gradients_of(inner))
+    for own, reference in zip(*gradients, strict=True):
+        assert torch.allclose(own, reference, atol=1e-5)
+    raised = False
+    try:
+        rt.all_gather_with_grad(torch.ones(3, 1), views=2)
+    except ValueError:
+        raised = True
+    assert raised == (WORLD > 1)
+
+
+def case_labels_and_masks_of_all_ranks() -> None:
+    labels = rt.all_gather_with_grad(torch.arange(RANK))
+    assert labels.tolist() == [number for rank in range(WORLD) for number in range(rank)]
+    masks = rt.all_gather_with_grad(torch.tensor([[RANK == 0, True]]))
+    assert masks.tolist() == [[rank == 0, True] for rank in range(WORLD)]
+    halves = rt.all_gather_with_grad(torch.full((1, 2), RANK, dtype=torch.bfloat16))
+    assert halves[:, 0].tolist() == list(range(WORLD))
+    assert rt.all_gather_with_grad(torch.ones(0, 3)).shape == (0, 3)
     tensor = torch.ones(2, 2)
     assert (rt.all_gather_with_grad(tensor) is tensor) == (WORLD == 1)
+    with torch.no_grad():
+        assert rt.all_gather_with_grad(tensor) is tensor
 
 
 # --------------------------------------------------------------------------------------------- files

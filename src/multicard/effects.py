@@ -5,8 +5,10 @@ them all, under every name that the libraries give them.  The tables are here an
 """
 
 import ast
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal
 
 from multicard.facts import Facts
@@ -421,7 +423,7 @@ def calls_in(facts: Facts, module: Module) -> tuple[ast.Call, ...]:
     found = memo.get(module)
     if found is None:
         calls = running(facts, module, ast.Call)
-        found = tuple(sorted(calls, key=lambda node: (node.lineno, node.col_offset)))
+        found = tuple(sorted(calls, key=attrgetter("lineno", "col_offset")))
         memo[module] = found
     assert isinstance(found, tuple)
     return found
@@ -456,11 +458,11 @@ def words(facts: Facts, module: Module) -> dict[str, list[ast.Name | ast.Attribu
     assert isinstance(memo, dict)
     index = memo.get(module)
     if index is None:
-        index = memo[module] = {}
+        index = memo[module] = defaultdict(list)
         for name in running(facts, module, ast.Name):
-            index.setdefault(name.id, []).append(name)
+            index[name.id].append(name)
         for attribute in running(facts, module, ast.Attribute):
-            index.setdefault(attribute.attr, []).append(attribute)
+            index[attribute.attr].append(attribute)
     assert isinstance(index, dict)
     return index
 

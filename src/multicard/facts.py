@@ -4,10 +4,10 @@ Facts are read from the events of one run over the program.  Nothing here edits,
 """
 
 import ast
-import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from multicard.interpret import Event, Frame, Interpreter, Loop, Wrap
@@ -59,6 +59,7 @@ class Facts:
     """What the program alone decides, found once."""
     answers: dict[str, object] = field(default_factory=dict)
     """What rules say, found once: it may hang on what other rules say."""
+    _asked: dict[tuple[tuple[str, ...], bool], tuple[Event, ...]] = field(default_factory=dict, init=False)
 
     @cached_property
     def dealing(self) -> "Dealing":
@@ -93,11 +94,15 @@ class Facts:
 
     # --- events ----------------------------------------------------------------------------------------------
 
-    def events(self, *kinds: str, dead: bool = True) -> Iterator[Event]:
+    def events(self, *kinds: str, dead: bool = True) -> tuple[Event, ...]:
         """The events of these kinds, in the order in which they happen."""
-        found = [self._by_kind.get(kind, ()) for kind in kinds]
-        together = found[0] if len(found) == 1 else heapq.merge(*found, key=lambda event: event.order)
-        return (event for event in together if dead or not event.dead)
+        found = self._asked.get((kinds, dead))
+        if found is None:
+            some = [
+                event for kind in kinds for event in self._by_kind.get(kind, ()) if dead or not event.dead
+            ]
+            found = self._asked[kinds, dead] = tuple(sorted(some, key=attrgetter("order")))
+        return found
 
     @cached_property
     def _by_kind(self) -> dict[str, list[Event]]:

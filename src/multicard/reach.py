@@ -20,6 +20,8 @@ _RANK = re.compile(
     re.IGNORECASE,
 )
 
+_TELLING = frozenset({ast.Name, ast.Attribute, ast.Call, ast.Subscript})
+"""Expressions of which it is known what they may be."""
 _EXISTS = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "lexists", "getsize"})
 
 
@@ -194,7 +196,7 @@ def differs(facts: Facts, test: ast.expr) -> bool:
     return any(
         isinstance(value, Data) and value.local
         for part in walk(test)
-        if isinstance(part, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+        if part.__class__ in _TELLING
         for value in facts.values(part)
     )
 
@@ -236,19 +238,25 @@ def _only_in(facts: Facts, module: Module, node: ast.AST, wanted: set[ast.AST], 
 
 def tests_existence(facts: Facts, test: ast.expr) -> list[ast.Call]:
     """The calls in a test that ask whether a file is there, in functions of the program too."""
-    found = []
-    for node in walk(test):
-        if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            inside = (inner for function in functions_of(facts, node) for inner in walk(function))
-            if name in _EXISTS or any(
-                isinstance(inner, ast.Call)
-                and isinstance(inner.func, ast.Attribute)
-                and inner.func.attr in _EXISTS
-                for inner in inside
-            ):
-                found.append(node)
+    memo = facts.memo.setdefault("tests of existence", {})
+    assert isinstance(memo, dict)
+    found = memo.get(test)
+    if found is None:
+        found = memo[test] = [
+            node for node in walk(test) if isinstance(node, ast.Call) and _asks(facts, node)
+        ]
+    assert isinstance(found, list)
     return found
+
+
+def _asks(facts: Facts, call: ast.Call) -> bool:
+    """Whether a call asks whether a file is there."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return name in _EXISTS or any(
+        isinstance(inner.func, ast.Attribute) and inner.func.attr in _EXISTS
+        for function in functions_of(facts, call)
+        for inner in nodes(function, ast.Call)
+    )
 
 
 def homes(facts: Facts) -> dict[ast.AST, Module]:

@@ -6,6 +6,7 @@ stands for all of a kind, so it has no place, and they would be half of all node
 """
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -59,9 +60,9 @@ def kinds(root: ast.AST) -> dict[type[ast.AST], tuple[ast.AST, ...]]:
 
 def by_kind(nodes: Iterable[ast.AST]) -> dict[type[ast.AST], tuple[ast.AST, ...]]:
     """Nodes under their classes."""
-    index: dict[type[ast.AST], list[ast.AST]] = {}
+    index: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
     for node in nodes:
-        index.setdefault(node.__class__, []).append(node)
+        index[node.__class__].append(node)
     return {kind: tuple(found) for kind, found in index.items()}
 
 

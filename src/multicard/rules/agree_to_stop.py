@@ -133,31 +133,42 @@ def _conditions(facts: Facts) -> Iterator[Finding]:
 
 def _branches(facts: Facts, done: set[ast.AST]) -> Iterator[Finding]:
     """Branches in which ranks meet or weights change, under conditions that are seen to differ between ranks."""
-    for module in facts.modules:
-        for node in nodes(module.tree, ast.If):
-            if node.test in done or not differs(facts, node.test) or guarded(facts, module, node):
-                continue
-            if _in_a_handler(facts, module, node):
-                continue
-            if any(facts.understood(loop) for loop in facts.ancestors(module, node)):
-                continue
-            beyond = list(left_out(facts, module, node))
-            trained, other = _trains(facts, node.body), _trains(facts, node.orelse)
-            if trained and not other and _skips_batches(facts, node):
-                edits, why = _unless_any(module, node.test), _SKIP
-            elif not trained and not other and _trains(facts, beyond):
-                edits, why = call_with(module, node.test, "«any_rank»"), _SKIP
-            elif (
-                trained
-                or other
-                or counts_together(facts, *node.body, *node.orelse, *beyond)
-                or _calls_another(facts, node)
-            ):
-                edits, why = call_with(module, node.test, "«broadcast_value»"), _BRANCH
-            else:
-                continue
-            done.add(node.test)
-            yield Finding(CODE, facts.site(module, node.test), why, edits)
+    for module, node in _parting(facts):
+        if node.test in done or any(facts.understood(loop) for loop in facts.ancestors(module, node)):
+            continue
+        beyond = list(left_out(facts, module, node))
+        trained, other = _trains(facts, node.body), _trains(facts, node.orelse)
+        if trained and not other and _skips_batches(facts, node):
+            edits, why = _unless_any(module, node.test), _SKIP
+        elif not trained and not other and _trains(facts, beyond):
+            edits, why = call_with(module, node.test, "«any_rank»"), _SKIP
+        elif (
+            trained
+            or other
+            or counts_together(facts, *node.body, *node.orelse, *beyond)
+            or _calls_another(facts, node)
+        ):
+            edits, why = call_with(module, node.test, "«broadcast_value»"), _BRANCH
+        else:
+            continue
+        done.add(node.test)
+        yield Finding(CODE, facts.site(module, node.test), why, edits)
+
+
+def _parting(facts: Facts) -> tuple[tuple[Module, ast.If], ...]:
+    """Branches on what is seen to differ between ranks, and that every rank comes to."""
+    found = facts.memo.get("parting")
+    if found is None:
+        found = facts.memo["parting"] = tuple(
+            (module, node)
+            for module in facts.modules
+            for node in nodes(module.tree, ast.If)
+            if differs(facts, node.test)
+            and not guarded(facts, module, node)
+            and not _in_a_handler(facts, module, node)
+        )
+    assert isinstance(found, tuple)
+    return found
 
 
 def _calls_another(facts: Facts, branch: ast.If) -> bool:

@@ -150,8 +150,10 @@ def _finders(facts: Facts) -> dict[ast.AST, list[tuple[Module, ast.Call]]]:
     found: dict[ast.AST, list[tuple[Module, ast.Call]]] = {}
     facts.memo["finders"] = found
     for module in facts.modules:
-        for function in running(facts, module, ast.FunctionDef):
-            if not _looks(facts, function):
+        tests = [node for node in nodes(module.tree, ast.If) if tests_existence(facts, node.test)]
+        round_tests = {outer for test in tests for outer in facts.ancestors(module, test)}
+        for function in running(facts, module, ast.FunctionDef) if tests else ():
+            if function not in round_tests or not _looks(facts, function):
                 continue
             ways = [
                 (place, call)

@@ -24,7 +24,7 @@ from multicard.once import UNDER_A_GUARD, hides, keep_to_rank_0, statement_of
 from multicard.plan import Finding, Kind
 from multicard.reach import found_by, guarded, is_wrapped, per_sample
 from multicard.source import Module
-from multicard.values import Lib, Method, Obj, contained
+from multicard.values import Lib, Method, Obj, contained, one
 
 CODE = "MC501"
 TITLE = Text("Save once", "只在主进程保存")
@@ -57,11 +57,11 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _find(facts: Facts) -> Iterator[Finding]:
     unwrapped: set[ast.AST] = set()
-    saves = {Lib("torch.save")}
+    saves = one(Lib("torch.save"))
+    known = facts.run.seen.get
     for module in facts.modules:
-        for node in running_paths(facts, module):
-            if facts.values(node) == saves:
-                yield from _save(facts, module, node)
+        for node in [node for node in running_paths(facts, module) if known(node) == saves]:
+            yield from _save(facts, module, node)
         for call in calls_named(facts, module, _may_save):
             names = names_of(facts, call)
             if "torch.save" in names or names & set(_PICKLES):

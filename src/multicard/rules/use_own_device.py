@@ -58,7 +58,11 @@ def find(facts: Facts) -> Iterator[Finding]:
             if attr in _NAMING or _SET_DEVICE in facts.values(call.func):
                 yield from _call(facts, module, call, named=named)
         for constant in nodes(module.tree, ast.Constant):
-            if isinstance(constant.value, str) and _CARD.fullmatch(constant.value):
+            if (
+                isinstance(constant.value, str)
+                and "cuda" in constant.value
+                and _CARD.fullmatch(constant.value)
+            ):
                 yield from _constant(facts, module, constant, constant.value, named=named)
         formatted: tuple[ast.JoinedStr | ast.BinOp, ...]
         formatted = (*nodes(module.tree, ast.JoinedStr), *nodes(module.tree, ast.BinOp))

@@ -77,7 +77,7 @@ def test_a_correct_script_is_the_same(script: Correct, nproc: int, seed: int, tm
     assert verdict.steps >= 10
 
 
-@pytest.mark.parametrize("program", ["stream"])
+@pytest.mark.parametrize("program", ["by_hand", "stream"])
 def test_what_migrate_makes_is_the_same(program: str, tmp_path: Path) -> None:
     original = tmp_path / "single.py"
     shutil.copy(PROGRAMS / program / original.name, original)

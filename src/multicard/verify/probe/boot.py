@@ -128,12 +128,13 @@ def end(code: int) -> None:
 
 def leave() -> None:
     """The last thing that happens: files that the script left open are closed, then compared."""
-    from multicard.verify.probe import contents, scalars
+    from multicard.verify.probe import by_hand, contents, scalars
     from multicard.verify.probe import record as recording
 
     record = recording.record()
     if not record.mine:
         return
+    by_hand.ended()
     for thing in gc.get_objects():
         if issubclass(type(thing), io.IOBase):
             with contextlib.suppress(OSError, ValueError):

@@ -203,8 +203,11 @@ def _through(original: Function) -> Function:
 
 
 def _pre(module: nn.Module, _: Any) -> None:
+    from multicard.verify.probe import by_hand
+
     if not recording.record().mine:
         return
+    by_hand.ended()
     if id(module) not in BEGUN:
         note(module)
         from multicard.verify.probe import training

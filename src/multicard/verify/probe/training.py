@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.optim import optimizer as optimizers
 
 from multicard.verify.plan import Plan
-from multicard.verify.probe import loaders, modules, randomness, scalars, steps_between, turns
+from multicard.verify.probe import by_hand, loaders, modules, randomness, scalars, steps_between, turns
 from multicard.verify.probe import record as recording
 from multicard.verify.probe.loaders import checksum
 from multicard.verify.probe.patching import Function, replace
@@ -111,22 +111,35 @@ def gradients_of(parameters: list[Tensor]) -> list[Tensor | None]:
 def _made(original: Function) -> Function:
     def __init__(self: Any, *args: Any, **keywords: Any) -> None:  # noqa: N807
         original(self, *args, **keywords)
-        steps = STEPS[0]
-        if not recording.record().mine or self in steps.known:
-            return
-        number = steps.known[self] = steps.made
-        steps.made += 1
-        loaders.COURSE.optimizes = True
-        parameters = parameters_of(self)
-        recording.record().write(
-            "optimizer",
-            number=number,
-            site=recording.site(),
-            type=type(self).__name__,
-            shapes=[list(p.shape) for p in parameters],
-        )
+        if recording.record().mine and self not in STEPS[0].known:
+            _know(self)
 
     return __init__
+
+
+def _know(optimizer: Any) -> None:
+    steps = STEPS[0]
+    number = steps.known[optimizer] = steps.made
+    steps.made += 1
+    loaders.COURSE.optimizes = True
+    recording.record().write(
+        "optimizer",
+        number=number,
+        site=recording.site(),
+        type=type(optimizer).__name__,
+        shapes=[list(p.shape) for p in parameters_of(optimizer)],
+    )
+
+
+def hand_moves(hand: by_hand.Hand) -> None:
+    """The script is about to move the weights of a model itself."""
+    if hand not in STEPS[0].known:
+        _know(hand)
+    _use(hand)
+
+
+def hand_moved(hand: by_hand.Hand) -> None:
+    _after(hand, (), {})
 
 
 def _before(optimizer: Any, args: Any, keywords: Any) -> Any:
@@ -183,7 +196,7 @@ def _use(optimizer: Any) -> None:
                 fields["uneven"] = True
             else:
                 fields["against"] = against(gradients, theirs, parameters)
-            _take_gradients(parameters, theirs)
+            _take_gradients(parameters, theirs, drop=not isinstance(optimizer, by_hand.Hand))
     steps.kept[number] = [p.detach().clone() for p in parameters] if steps.replays else []
     recording.record().write(
         "step",
@@ -298,12 +311,14 @@ def _take_over(parameters: list[Tensor], theirs: list[Tensor | None]) -> None:
                 own.copy_(other)
 
 
-def _take_gradients(parameters: list[Tensor], theirs: list[Tensor | None]) -> None:
+def _take_gradients(parameters: list[Tensor], theirs: list[Tensor | None], *, drop: bool) -> None:
     """Go on with the migrated run's gradients: they have been judged, and the optimizer is judged by what it does."""
     with torch.no_grad():
         for own, other in zip(parameters, theirs, strict=False):
-            if other is None:
+            if other is None and drop:
                 own.grad = None
+            elif other is None:
+                continue
             elif own.grad is not None and own.grad.shape == other.shape and not own.grad.is_sparse:
                 own.grad.copy_(other)
 
@@ -361,6 +376,7 @@ def _take_models(
 
 def note_buffers() -> None:
     """After each pass over training data: running statistics and whatever else the models keep."""
+    by_hand.ended()
     steps = STEPS[0]
     parameters = [p for optimizer in steps.known for p in parameters_of(optimizer)]
     named = modules.buffers_around(parameters)
@@ -402,6 +418,7 @@ def _perhaps_finish(steps: Steps) -> None:
 def _backward(original: Function) -> Function:
     def backward(tensors: Any, *args: Any, **keywords: Any) -> Any:
         steps = STEPS[0]
+        by_hand.ended()
         if recording.record().mine:
             first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
             value = float(first.detach()) if isinstance(first, Tensor) and first.numel() == 1 else None
@@ -413,10 +430,12 @@ def _backward(original: Function) -> Function:
             modules.backward_called()
         recording.record().doing = "backward"
         try:
-            return original(tensors, *args, **keywords)
+            result = original(tensors, *args, **keywords)
         finally:
             recording.record().doing = ""
             recording.record().events += 1
+        by_hand.backward_ended(steps.made)
+        return result
 
     return backward
 

@@ -8,6 +8,7 @@ each with the loops and calls round it.  Loops get their meaning from these even
 
 import ast
 import builtins
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -358,9 +359,9 @@ class Interpreter:
                 return True
         left, right = data_of(old), data_of(new)
         if isinstance(node.op, ast.Mult):
-            result = _multiplied(left, right)
+            result = self.multiplied(node, left, right)
         elif isinstance(node.op, ast.Div):
-            result = self._divided(node, left, right)
+            result = self.divided(node, left, right, new)
         elif isinstance(node.op, ast.Add | ast.Sub):
             result = self._added(node, left, right)
         else:
@@ -1253,9 +1254,11 @@ class Interpreter:
                 self.extend(obj, one(value))
             return one(obj)
         if isinstance(node.op, ast.Div):
-            return one(self._divided(node, data_of(left), data_of(right)))
+            return one(self.divided(node, data_of(left), data_of(right), right))
         if isinstance(node.op, ast.Mult):
-            return one(_multiplied(data_of(left), data_of(right)))
+            return one(self.multiplied(node, data_of(left), data_of(right)))
+        if isinstance(node.op, ast.Pow) and Const(-1) in right:
+            return one(self.divided(node, PLAIN, data_of(left), left))
         parts = [data_of(left), data_of(right)]
         if isinstance(node.op, ast.Add | ast.Sub) and not couplings.pairs(parts, product=False):
             return one(self._added(node, *parts))
@@ -1292,10 +1295,10 @@ class Interpreter:
                 return Data(whole.models, whole.loaders, whole.tags | {"averaged"})
         return whole
 
-    def _divided(self, node: ast.BinOp | ast.AugAssign, left: Data, right: Data) -> Data:
+    def divided(self, node: ast.AST, left: Data, right: Data, by: Values) -> Data:
         """A quotient: of a sum it makes a mean, over a count that each rank has to itself a local one.
 
-        The share that one size has of another is none.
+        The share that one size has of another is none; what a batch's size divides may be multiplied by a sum later.
         """
         whole = merge([left, right])
         over, under = sums_in(left), sums_in(right)
@@ -1306,14 +1309,47 @@ class Interpreter:
         if not left.models and "mask" in left.tags and {"mask", "averaged"} <= right.tags:
             self.record("mask_mean", "", node, whole)
             return Data(whole.models, whole.loaders, (whole.tags - {"averaged"}) | {mean_at(node)})
+        if not right.loaders and not right.tags and self._is_batch_size(node, by):
+            right = Data(right.models, right.loaders | left.loaders, right.tags | {"size"})
         if left.models and "summed" in left.tags:
             if "count" in right.tags or _comes_with_batch(right):
                 self.record("local_mean", "", node, whole)
                 whole = Data(whole.models, whole.loaders, whole.tags | {mean_at(node)})
-            if right.loaders or "size" in right.tags or "count" in right.tags:
+            if (right.loaders or "size" in right.tags or "count" in right.tags) and "all" not in right.tags:
                 return Data(whole.models, whole.loaders, (whole.tags - {"summed", "count"}) | {"averaged"})
         if not left.models and right.tags & {"size", "count"}:
-            return Data(whole.models, whole.loaders, whole.tags - {"size", "count"})
+            kept = whole.tags - {"size", "count"}
+            shares = not left.loaders and not left.tags and "all" not in right.tags
+            return Data(whole.models, whole.loaders, kept | ({"reciprocal"} if shares else set()))
+        return whole
+
+    def _is_batch_size(self, node: ast.AST, values: Values) -> bool:
+        """Whether what divides is the number that a loader was given as the size of its batches, or is called so."""
+        match node:
+            case ast.BinOp(right=divisor) | ast.AugAssign(value=divisor) | ast.Call(args=[*_, divisor]):
+                word = getattr(divisor, "attr", getattr(divisor, "id", ""))
+            case _:
+                word = ""
+        sizes = {
+            size
+            for loader in self.born.values()
+            if loader.kind == "loader"
+            for size in loader.args.get("batch_size", NOTHING)
+            if isinstance(size, Const) and size.value
+        }
+        return bool(values & sizes) or bool(_BATCH_SIZE.search(word))
+
+    def multiplied(self, node: ast.AST, left: Data, right: Data) -> Data:
+        """A product: a mean times the size of the batch is a sum, and a sum by one over the size is a mean."""
+        whole = merge([left, right])
+        for loss, factor in ((left, right), (right, left)):
+            if loss.models and "averaged" in loss.tags and "size" in factor.tags and not factor.models:
+                return Data(whole.models, whole.loaders, (whole.tags - {"averaged", "size"}) | {"summed"})
+            if loss.models and "summed" in loss.tags and "reciprocal" in factor.tags and not factor.models:
+                size = Data(factor.models, factor.loaders, (factor.tags - {"reciprocal"}) | {"size"})
+                if "batch" in factor.tags:
+                    size = Data(factor.models, factor.loaders, (factor.tags - {"reciprocal"}) | {"count"})
+                return self.divided(node, loss, size, NOTHING)
         return whole
 
     def eval_UnaryOp(self, node: ast.UnaryOp) -> Values:
@@ -1858,13 +1894,7 @@ def _keeps_its_size(data: Data) -> bool:
     return "averaged" in data.tags or ("params" in data.tags and not data.loaders and not data.local)
 
 
-def _multiplied(left: Data, right: Data) -> Data:
-    """A product: a mean times the size of the batch is a sum."""
-    whole = merge([left, right])
-    for loss, factor in ((left, right), (right, left)):
-        if loss.models and "averaged" in loss.tags and "size" in factor.tags and not factor.models:
-            return Data(whole.models, whole.loaders, (whole.tags - {"averaged", "size"}) | {"summed"})
-    return whole
+_BATCH_SIZE = re.compile(r"batch_?size|^bsz?$", re.IGNORECASE)
 
 
 def truth(values: Values) -> bool | None:

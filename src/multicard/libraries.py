@@ -497,6 +497,10 @@ def call(
         return _grad_mode(run, name, place, bound)
     if name.startswith("torch.nn.functional.") and data.models:
         data = _functional_loss(run, tail, place, bound, data)
+    elif name.startswith("torch.") and tail in _QUOTIENTS and len(parts) == 2:
+        data = run.divided(place, parts[0], parts[1], list(bound.values())[1])
+    elif name.startswith("torch.") and tail in _PRODUCTS and len(parts) == 2:
+        data = run.multiplied(place, parts[0], parts[1])
     elif name in {"torch.sum", "torch.mean"}:
         axes = [values for key, values in bound.items() if key in {"1", "dim", "axis"}]
         data = _added_up(run, place, _reduced(tail, data, whole=len(bound) == 1), tail, axes)
@@ -1193,6 +1197,8 @@ def _builtin(
                 if isinstance(value, Obj) and value.kind == "loader":
                     run.record("len", "len", place, value)
                     return one(Data(tags=frozenset({"length"})))
+                if (isinstance(value, Obj) and value.kind == "dataset") or _is_loaders_dataset(place):
+                    return one(Data(tags=frozenset({"size", "all"})))
             return one(Data(frozenset(), data.loaders, frozenset({"size"}) | (data.tags & {"local"})))
         case "property" | "staticmethod" | "classmethod" if args:
             return first
@@ -1379,7 +1385,11 @@ def _data_method(
         couplings.depends(data) and couplings.spreads(name, axes) and not run.in_a_network()
     ):
         data = run.coupled(place, parts)
-    if name in _DRAWING_METHODS:
+    if name in _QUOTIENTS and len(parts) == 2:
+        data = run.divided(place, parts[0], parts[1], given[0])
+    elif name in _PRODUCTS and len(parts) == 2:
+        data = run.multiplied(place, parts[0], parts[1])
+    elif name in _DRAWING_METHODS:
         data = Data(data.models, data.loaders, data.tags | {"random"})
     elif selects(name, owner, parts[1:]):
         data = Data(data.models, data.loaders, data.tags | {"selected"})
@@ -1400,6 +1410,18 @@ def _data_method(
     return one(data)
 
 
+def _is_loaders_dataset(place: ast.AST) -> bool:
+    """Whether a length is asked of `loader.dataset`."""
+    return (
+        isinstance(place, ast.Call)
+        and bool(place.args)
+        and isinstance(place.args[0], ast.Attribute)
+        and place.args[0].attr == "dataset"
+    )
+
+
+_QUOTIENTS = frozenset({"div", "div_", "divide", "divide_", "true_divide", "true_divide_"})
+_PRODUCTS = frozenset({"mul", "mul_", "multiply", "multiply_"})
 _DRAWING_METHODS = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "shuffle"})
 WRITES = frozenset(
     {

@@ -32,6 +32,28 @@ SUMS = {
     + loop("loss = loss_of(model(x), y)"),
     "weighted": loop("loss = 0.1 * (model(x) - y).abs().sum()"),
 }
+CRITERION = "criterion = nn.CrossEntropyLoss(reduction='sum')\n"
+MADE_MEANS = {
+    "over the batch": "criterion(model(x), y) / len(x)",
+    "times one over the batch": "(1.0 / x.size(0)) * criterion(model(x), y)",
+    "times the share of one sample": "criterion(model(x), y) * (2.0 / len(x)) * 0.5",
+    "a method": "criterion(model(x), y).div(len(x))",
+    "a method in place": "criterion(model(x), y).div_(x.shape[0])",
+    "a method that multiplies": "criterion(model(x), y).mul(1 / len(x))",
+    "a function": "torch.div(criterion(model(x), y), x.shape[0])",
+    "a function that multiplies": "torch.mul(criterion(model(x), y), 1 / len(x))",
+    "a power": "criterion(model(x), y) * len(x) ** -1",
+    "the number that the loader was given": "criterion(model(x), y) / 8",
+    "the loader's own number": "criterion(model(x), y) / loader.batch_size",
+    "a number that is called so": "criterion(model(x), y) / cfg['train'].batch_size",
+}
+STILL_SUMS = {
+    "over all samples of the loader": "criterion(model(x), y) / len(loader.dataset)",
+    "over the batches": "criterion(model(x), y) / len(loader)",
+    "over a number": "criterion(model(x), y) / 1000",
+    "over a number, by a method": "criterion(model(x), y).div(1000)",
+    "a mean times the size": "nn.functional.cross_entropy(model(x), y).mul(len(x))",
+}
 MEANS = {
     "over what a tensor made a mask selects": (
         loop("mask = torch.ones(8).bool()", "loss = nn.functional.mse_loss(model(x)[mask], y[mask])"),
@@ -172,6 +194,7 @@ SELECTED = {
     ),
 }
 BY_HAND = {
+    "times one over a count": ("loss = ((model(x) - y) ** 2).sum() * (1.0 / (y > 0).sum())",),
     "a mask that is filled": (
         "mask = torch.zeros(8)",
         "mask[y.nonzero()] = 1",
@@ -221,6 +244,19 @@ LEFT_ALONE = {
 @pytest.mark.parametrize("part", SUMS.values(), ids=SUMS)
 def test_a_sum_is_that_of_all_ranks(part: str) -> None:
     script = NET + part
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (SUMMED, [])
+
+
+@pytest.mark.parametrize("loss", MADE_MEANS.values(), ids=MADE_MEANS)
+def test_a_sum_over_the_size_of_the_batch_is_a_mean(loss: str) -> None:
+    script = NET + CRITERION + loop(f"loss = {loss}")
+    assert migrate(rule, script) == (script, [])
+
+
+@pytest.mark.parametrize("loss", STILL_SUMS.values(), ids=STILL_SUMS)
+def test_a_sum_over_what_all_ranks_share_is_a_sum(loss: str) -> None:
+    script = NET + CRITERION + loop(f"loss = {loss}")
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == (SUMMED, [])
 

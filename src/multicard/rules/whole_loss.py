@@ -258,12 +258,14 @@ def _local_mean(facts: Facts, event: Event) -> Iterator[Finding]:
         yield _by_hand(facts, event, passed_by=True)
         return
     why = Text(_COUNT.en + _COST.en, _COUNT.zh + _COST.zh)
-    if isinstance(node, ast.BinOp):
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
         count = _divisor(module, node.right)
         yield Finding(
             CODE, facts.site(module, node), why, wrap(module, node, "(", f" * «scale_by_count»({count}))")
         )
-    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+    elif (
+        isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div) and isinstance(node.target, ast.Name)
+    ):
         scaled = f"{node.target.id} = {node.target.id} * «scale_by_count»({_divisor(module, node.value)})"
         yield Finding(CODE, facts.site(module, node), why, (insert_after(module, node, scaled),))
     elif isinstance(node, ast.Call) and (count := _counted(module, node, event)):

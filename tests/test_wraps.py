@@ -355,3 +355,11 @@ def test_a_model_that_may_have_no_parameters_is_not_wrapped(made: str, wrapped: 
     facts = facts_of(NET + HEADS.format(made) + LOOP.replace("model(x)", "head(model(x))"))
     assert ("head" in {name for _, name in places(facts)}) == wrapped
     assert any("without parameters" in reason for reason in reasons(facts)) != wrapped
+
+
+def test_a_model_whose_parameters_an_optimizer_holds_alone_has_some() -> None:
+    made = "self.inner = None\n        if n > 1:\n            self.inner = nn.Linear(2, 2)"
+    script = HEADS.format(made) + "other = torch.optim.SGD(head.parameters(), lr=0.1)\n"
+    assert "head" in {
+        name for _, name in places(facts_of(NET + script + LOOP.replace("model(x)", "head(model(x))")))
+    }

@@ -17,7 +17,7 @@ from multicard.program import Program
 from multicard.source import Module
 from multicard.tree import held, walk
 from multicard.unused import chosen_by_data, has_parameters, ignores_output, partly_used
-from multicard.values import NOTHING, Class, Const, Obj
+from multicard.values import NOTHING, Class, Const, Obj, Values, objects
 
 SETUP = frozenset(
     {
@@ -199,8 +199,10 @@ def _unfit(facts: Facts, group: Group) -> str:
             return "`autograd.grad` goes through it, which a wrapper does not see"
     if not any(bare_of(e) in members and facts.trains(e) for e in facts.events("forward", dead=False)):
         return "its forward pass in training was not seen"
-    if any(_may_be_empty(facts, model) for model in members):
+    if any(_may_be_empty(facts, model) and not _held_alone(facts, model) for model in members):
         return "it may be made without parameters, which a wrapper refuses"
+    if any(_may_freeze_whole(facts, model) for model in members):
+        return "a setting may freeze all of it, and a wrapper refuses a model without trainable parameters"
     if any(ignores_output(facts, model) for model in members):
         return "an output with parameters of its own is left aside in training, and a wrapper waits for them"
     if grown(facts, members, group.first):
@@ -251,6 +253,42 @@ def _may_be_empty(facts: Facts, model: Obj) -> bool:
     )
 
 
+def _held_alone(facts: Facts, model: Obj) -> bool:
+    """Whether an optimizer takes the parameters of this model and no others: it refuses to hold none."""
+    for event in facts.events("construct", dead=False):
+        if not isinstance(event.subject, Obj) or event.subject.kind != "optimizer":
+            continue
+        call = event.node
+        given = (
+            [*call.args[:1], *(item.value for item in call.keywords)] if isinstance(call, ast.Call) else []
+        )
+        for part in given:
+            match part:
+                case ast.Call(func=ast.Attribute(value=owner, attr="parameters")) if any(
+                    isinstance(value, Obj) and model.root in {value.root, value.inner and value.inner.root}
+                    for value in facts.values(owner)
+                ):
+                    return True
+                case _:
+                    pass
+    return False
+
+
+def _may_freeze_whole(facts: Facts, model: Obj) -> bool:
+    """Whether a setting decides if any parameter of a model is trainable."""
+    freezes = [event for event in facts.events("freeze", dead=False) if _of(event, {model.root})]
+    if not any(_is_set(event.args.get("value", NOTHING)) for event in freezes):
+        return False
+    touched = {event.subject for event in freezes}
+    parts = [part for values in model.root.attrs.values() for part in objects(values, "model")]
+    return model.root in touched or not any(part not in touched and has_parameters(part) for part in parts)
+
+
+def _is_set(values: Values) -> bool:
+    """Whether a setting of the user's decides what this is."""
+    return any(not isinstance(value, Const) or (value.config and not value.value) for value in values)
+
+
 def _makes_parameters(facts: Facts, statement: ast.stmt) -> bool:
     """Whether a statement makes parameters in any case, or does what cannot be followed."""
     if isinstance(statement, ast.If):
@@ -289,23 +327,28 @@ def _several_backwards(facts: Facts, members: set[Obj]) -> bool:
     if any(Const(True) in event.args.get("retain_graph", ()) for event in backwards):
         return True
     for training in facts.trainings:
-        here = {
-            event.node: event
-            for event in backwards
-            if any(key(loop) == key(training.loop) for loop in event.loops)
-        }
-        kept: list[Event] = []
-        for event in here.values():
-            if not any(_exclude(facts, event, other) for other in kept):
-                kept.append(event)
+        kept = _together(facts, [event for event in backwards if _in_loop(event, training.loop)])
         forwards = {
             event.node
             for event in facts.events("forward", dead=False)
-            if bare_of(event) in members and any(key(loop) == key(training.loop) for loop in event.loops)
+            if bare_of(event) in members and _in_loop(event, training.loop)
         }
         if forwards and len(kept) > len(forwards):
             return True
     return False
+
+
+def _in_loop(event: Event, loop: Loop) -> bool:
+    return any(key(outer) == key(loop) for outer in event.loops)
+
+
+def _together(facts: Facts, events: Iterable[Event]) -> list[Event]:
+    """One event of each place, without those that other branches leave out."""
+    kept: list[Event] = []
+    for event in {event.node: event for event in events}.values():
+        if not any(_exclude(facts, event, other) for other in kept):
+            kept.append(event)
+    return kept
 
 
 def _exclude(facts: Facts, first: Event, second: Event) -> bool:
@@ -452,12 +495,22 @@ def keeps_own_buffers(facts: Facts, models: Iterable[Obj]) -> bool:
 
 def _called_often(facts: Facts, model: Obj) -> bool:
     """Whether several forward passes may come before one backward pass."""
-    nodes = {
-        event.node
-        for event in facts.events("forward", dead=False)
-        if bare_of(event) is model and facts.trains(event)
-    }
-    return len(nodes) > 1
+    forwards = [e for e in facts.events("forward", dead=False) if bare_of(e) is model and facts.trains(e)]
+    for training in facts.trainings:
+        here = [event for event in forwards if _in_loop(event, training.loop)]
+        backwards = [event for event in facts.backwards if _in_loop(event, training.loop)]
+        if any(_repeated(event, training.loop, backwards) for event in here):
+            return True
+        if len(_together(facts, here)) > 1:
+            return True
+    return False
+
+
+def _repeated(forward: Event, batches: Loop, backwards: list[Event]) -> bool:
+    """Whether a forward pass comes again in a loop within the batch loop, in which nothing goes backward."""
+    around = [key(loop) for loop in forward.loops]
+    inner = set(around[around.index(key(batches)) + 1 :])
+    return bool(inner) and not any(inner & {key(loop) for loop in event.loops} for event in backwards)
 
 
 def has_statistics(model: Obj, depth: int = 0) -> bool:

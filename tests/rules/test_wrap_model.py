@@ -131,6 +131,23 @@ OPTIONS = {
         UNUSED,
     ),
 }
+ONCE = {
+    "in one branch or the other": LOOP.replace(
+        "        loss = nn.functional.cross_entropy(model(x), y)\n",
+        "        if y.sum() > 3:\n            out = model(x)\n        else:\n            out = model(-x)\n"
+        "        loss = nn.functional.cross_entropy(out, y)\n",
+    ),
+    "in two stages": LOOP + LOOP.replace("model(x)", "model(-x)"),
+    "in each of several backward passes": LOOP.replace(
+        "    for x, y in loader:\n", "    for x, y in loader:\n     for _ in range(2):\n"
+    ),
+}
+OFTEN = {
+    "twice": LOOP.replace("model(x)", "model(x) + model(-x)"),
+    "in a loop before the backward pass": LOOP.replace(
+        "        loss = nn", "        for _ in range(2):\n            x = model(x)\n        loss = nn"
+    ).replace("(model(x), y)", "(x, y)"),
+}
 SEVERAL = {
     "two of a GAN": (
         (
@@ -204,6 +221,17 @@ BARE = {
         ).replace("        loss =", "        out = model(x)\n        loss ="),
         "broadcast_model(model)\n        average_gradients(model)\n        average_gradients(model)",
     ),
+    "a setting may freeze all of it": (
+        HEAD
+        + "tune = False\nmodel, head = Net(), nn.Linear(2, 2)\n"
+        + "for p in model.parameters():\n    p.requires_grad = tune\n"
+        + "optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)\n"
+        + LOOP.replace("model(x)", "head(model(x))"),
+        (
+            "head = DDP(head, device_ids=device_ids(head))\nbroadcast_model(model)\n"
+            "        average_gradients(model)"
+        ),
+    ),
 }
 LEFT_ALONE = {
     "a model that is only evaluated": "model = Net()\nfor x, y in loader:\n    print(model(x))\n",
@@ -229,6 +257,19 @@ def test_options(part: str, after: str) -> None:
     script = part if part.startswith(HEAD[:20]) else HEAD + part
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize(
+    ("part", "own"),
+    [*((part, False) for part in ONCE.values()), *((part, True) for part in OFTEN.values())],
+    ids=[*ONCE, *OFTEN],
+)
+def test_buffers_stay_where_several_forward_passes_come_before_a_backward_pass(
+    part: str, *, own: bool
+) -> None:
+    head = HEAD.replace("self.features = nn.Linear(4, 8)", "self.features = nn.BatchNorm1d(4)")
+    text, _ = migrate(rule, head + MAKE + OPTIMIZER + part)
+    assert ("**own_buffers()" in text) == own
 
 
 BY_HAND = (

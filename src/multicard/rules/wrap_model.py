@@ -195,7 +195,8 @@ def _averaged(
         f"no wrapper can serve here ({reason}), so gradients are averaged over the ranks after the backward pass",
         f"这里无法使用包装器({reason}),因此在反向传播之后直接对梯度做多卡平均",
     )
-    if home is not None:
+    if home is not None and (home.statement, "home") not in done:
+        done.add((home.statement, "home"))
         module = facts.module_of[home.target]
         yield Finding(
             CODE,

@@ -24,6 +24,37 @@ _READS = {
 }
 
 
+def spelled(node: ast.expr) -> str:
+    """A path in one spelling, however it is put together: `{}` round each part that is no constant."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(spelled(part) for part in parts)
+        case ast.FormattedValue(value=value, format_spec=None):
+            return spelled(value)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return spelled(left) + spelled(right)
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return f"{spelled(left).rstrip('/')}/{spelled(right)}"
+        case ast.BinOp(left=ast.Constant(value=str(template)), op=ast.Mod(), right=given):
+            return _filled(_PERCENT.split(template), given.elts if isinstance(given, ast.Tuple) else [given])
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(template)), attr="format"), args=given):
+            return _filled(_BRACES.split(template), given)
+        case ast.Call(func=ast.Attribute(attr="join"), args=[_, _, *_] as parts):
+            return "/".join(spelled(part).rstrip("/") for part in parts)
+        case ast.Call(func=ast.Name(id="Path" | "str"), args=[only]):
+            return spelled(only)
+        case _:
+            return f"{{{ast.unparse(node)}}}"
+
+
+def _filled(template: list[str], given: list[ast.expr]) -> str:
+    """A template with what it is given in its gaps."""
+    gaps = [spelled(part) for part in given] + ["{?}"] * len(template)
+    return "".join(text + gap for text, gap in zip(template, [*gaps[: len(template) - 1], ""], strict=True))
+
+
 def may_be_same_file(facts: Facts, first: ast.expr | None, second: ast.expr | None) -> bool:
     """Whether two paths may name one file, as far as their ends and constants tell."""
     if first is None or second is None:

@@ -194,11 +194,24 @@ def is_wrapped(subject: object) -> bool:
 def differs(facts: Facts, test: ast.expr) -> bool:
     """Whether a condition is seen to depend on this rank's data, noise or clock."""
     return any(
-        isinstance(value, Data) and value.local
-        for part in walk(test)
-        if part.__class__ in _TELLING
-        for value in facts.values(part)
+        isinstance(value, Data) and value.local for part in telling(test) for value in facts.values(part)
     )
+
+
+def telling(test: ast.expr) -> list[ast.AST]:
+    """The parts of a condition that may tell ranks apart: of what kind a value is, they all say alike."""
+    parts = [part for part in walk(test) if part.__class__ in _TELLING]
+    alike = {inner for part in parts if asks_for_kind(part) for inner in walk(part)}
+    return [part for part in parts if part not in alike] if alike else parts
+
+
+def asks_for_kind(node: ast.AST) -> bool:
+    """Whether a call asks what kind of value it is given."""
+    match node:
+        case ast.Call(func=ast.Name(id="isinstance" | "issubclass" | "hasattr" | "callable")):
+            return True
+        case _:
+            return False
 
 
 def left_out(facts: Facts, module: Module, branch: ast.If) -> Iterator[ast.stmt]:

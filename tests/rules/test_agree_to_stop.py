@@ -232,6 +232,10 @@ BRANCHES = {
     ),
 }
 LEFT_ALONE = {
+    "a kind of value": IN_BATCHES
+    + "        if isinstance(loss, tuple):\n            loss = sum(loss)\n"
+    + STEP.replace("            ", "        "),
+    "the backward pass of a kind of value": IN_BATCHES + "        if not isinstance(x, list):\n" + STEP,
     "an error that is raised again": (
         "for epoch in range(9):\n    for x, y in loader:\n        try:\n            criterion(model(x), y).backward()\n"
         "            optimizer.step()\n        except RuntimeError as error:\n"

@@ -257,6 +257,24 @@ def test_ranks_agree_whether_a_folder_was_there() -> None:
     assert (added(script, text), reasons) == (after, [])
 
 
+@pytest.mark.parametrize(
+    ("looked_for", "made"),
+    [
+        ("'runs/' + name", "f'runs/{name}'"),
+        ("f'runs/{args.name}'", "os.path.join('runs', args.name)"),
+        ("'%s/%s' % (root, name)", "'{}/{}'.format(root, name)"),
+        ("Path(root) / name", "os.path.join(root, name, 'checkpoints')"),
+    ],
+)
+def test_a_folder_is_the_same_however_it_is_spelled(looked_for: str, made: str) -> None:
+    script = (
+        f"if os.path.exists({looked_for}):\n    raise FileExistsError\nos.makedirs({made}, exist_ok=True)\n"
+    )
+    text, reasons = migrate(rule, IMPORTS + TRAINING + script + LOOP)
+    assert f"if broadcast_value(os.path.exists({looked_for})):" in text
+    assert reasons == []
+
+
 def test_what_rank_0_does_alone_needs_no_guard_inside() -> None:
     show = "def show(net):\n    plt.imshow(net(z))\n    plt.savefig('a')\n"
     script = IMPORTS + TRAINING + show + LOOP + "show(model)"

@@ -42,7 +42,7 @@ from multicard.interpret import Event
 from multicard.meeting import counts_together
 from multicard.messages import Text
 from multicard.plan import Finding
-from multicard.reach import below, differs, guarded, is_wrapped, left_out
+from multicard.reach import asks_for_kind, below, differs, guarded, is_wrapped, left_out, telling
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
 from multicard.values import Class, Const, Data, Lib, Method, Mod, Obj, Unknown, Values
@@ -313,9 +313,8 @@ def may_differ(values: Values) -> bool:
 
 def _steers_alike(facts: Facts, module: Module, test: ast.expr) -> bool:
     """Whether a condition is the same on all ranks: counters, limits and options are; in doubt it is not."""
-    for part in walk(test):
-        if isinstance(part, ast.Name | ast.Attribute | ast.Call) and may_differ(facts.values(part)):
-            return False
+    if any(may_differ(facts.values(part)) for part in telling(test)):
+        return False
     return _invariant(facts, module, test, 0)
 
 
@@ -340,9 +339,9 @@ def _invariant(facts: Facts, module: Module, node: ast.expr, depth: int) -> bool
             return any(
                 isinstance(value, Obj) and value.kind == "namespace" for value in facts.values(owner)
             ) or (isinstance(owner, ast.Attribute | ast.Name) and _is_options(facts, owner))
-        case ast.Call(
-            func=ast.Name(id="len" | "int" | "float" | "bool" | "isinstance" | "hasattr"), args=args
-        ):
+        case ast.Call() if asks_for_kind(node):
+            return True
+        case ast.Call(func=ast.Name(id="len" | "int" | "float" | "bool"), args=args):
             return all(
                 isinstance(argument, ast.Name | ast.Attribute | ast.Constant)
                 or _invariant(facts, module, argument, depth)

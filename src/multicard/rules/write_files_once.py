@@ -51,7 +51,7 @@ from multicard.meeting import (
 )
 from multicard.messages import Text
 from multicard.once import UNDER_A_GUARD, hides, keep_to_rank_0, neighbours, path_or_devnull
-from multicard.paths import likely_same_file, surely_same_file
+from multicard.paths import likely_same_file, spelled, surely_same_file
 from multicard.plan import Finding, Kind
 from multicard.reach import below, found_by, guarded, is_wrapped, per_sample, tests_existence, training_begins
 from multicard.rules.prepare_once import COMMANDS
@@ -600,9 +600,13 @@ def _tests(facts: Facts, module: Module) -> Iterator[Finding]:
             continue
         if no_meeting(facts, module, node) is not None:
             continue
-        about = {module.text(call.args[0]) for call in asked}
+        about = {spelled(call.args[0]) for call in asked}
         for effect in all_effects(facts):
-            if effect.path is None or effect.module is not module or module.text(effect.path) not in about:
+            if effect.path is None or effect.module is not module:
+                continue
+            path = spelled(effect.path)
+            above = effect.what == "folder" and any(path.startswith(f"{folder}/") for folder in about)
+            if path not in about and not above:
                 continue
             if effect.what not in {"write", "folder", "delete"} or effect.call in held(node.test):
                 continue

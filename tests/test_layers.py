@@ -26,6 +26,7 @@ ORDER = (
     "unused",
     "wraps",
     "carried",
+    "curves",
     "last_batch",
     "dealing",
     "edits",

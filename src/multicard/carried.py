@@ -15,7 +15,7 @@ from functools import cached_property
 from multicard.facts import Facts
 from multicard.source import Module
 from multicard.tree import children, held, nodes, walk
-from multicard.values import Class, Func, Lib, Mod, Obj
+from multicard.values import Class, Func, Lib, Mod, Obj, data_of
 
 
 class How(Enum):
@@ -26,6 +26,8 @@ class How(Enum):
     MAX = "all_reduce_max"
     MIN = "all_reduce_min"
     GATHER = "gather_in_order"
+    STATE = "average_over_ranks"
+    """Its numbers become their means, where it stands."""
     COUNT = "count"
     METER = "meter"
     LAST = "last"
@@ -58,6 +60,42 @@ class Reading:
     """What depends on the number of the batch: shares of it fit where all ranks have as many batches."""
     running: list[str] = field(default_factory=list)
     """Running means: where all ranks have as many batches, the mean of theirs is that of all batches."""
+    reader: "_Reader | None" = None
+
+    @property
+    def writes(self) -> "dict[str, list[tuple[str, ast.AST, ast.expr | None]]]":
+        """What the loop writes: kind, place and value, by name."""
+        return self._by.writes
+
+    @property
+    def roots(self) -> dict[str, ast.expr]:
+        """The expression of each name that is written."""
+        return self._by.roots
+
+    @property
+    def _by(self) -> "_Reader":
+        assert self.reader is not None
+        return self.reader
+
+    def alike(self, value: ast.expr) -> bool:
+        """Whether all ranks have one value."""
+        return self._by.alike(value)
+
+    def tests(self, node: ast.AST) -> Iterator[ast.expr]:
+        """The conditions under which a place in the loop is come by."""
+        return self._by.tests(node)
+
+    def start(self, name: str) -> str:
+        """What a value is before the loop: zero, empty, …; nothing where that is not seen."""
+        return self._by.start(name)
+
+    def around(self) -> ast.For | ast.While | None:
+        """The loop that goes round this one, in its function."""
+        return self._by.around()
+
+    def outlives(self, name: str, root: ast.expr) -> bool:
+        """Whether somebody reads a value after the loop, or the next time round."""
+        return self._by.outlives(name, root, self.writes.get(name, []))
 
     def of(self, how: How) -> list[str]:
         """The names to be put together this way, in the order in which the loop changes them."""
@@ -180,7 +218,7 @@ class _Reader:
         self.facts = facts
         self.module = module
         self.loop = loop
-        self.reading = Reading(module, loop)
+        self.reading = Reading(module, loop, reader=self)
         self.scope = facts.scope(module, loop)
         self.counter = _counter(loop)
         self.inside = held(loop)
@@ -199,7 +237,7 @@ class _Reader:
 
     def _collect(self, body: Iterable[ast.stmt]) -> None:
         for statement in body:
-            for node in _walk_scope(statement):
+            for node in walk_scope(statement):
                 self._collect_node(node)
 
     def _collect_node(self, node: ast.AST) -> None:
@@ -229,8 +267,13 @@ class _Reader:
 
     def _assigned(self, target: ast.expr, node: ast.AST, value: ast.expr) -> None:
         if isinstance(target, ast.Tuple | ast.List):
-            for element in target.elts:
-                self._write(element.value if isinstance(element, ast.Starred) else element, "set", node, None)
+            parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+            paired = len(parts) == len(target.elts) and not any(
+                isinstance(part, ast.Starred) for part in (*parts, *target.elts)
+            )
+            given = parts if paired else [None] * len(target.elts)
+            for element, part in zip(target.elts, given, strict=True):
+                self._write(element.value if isinstance(element, ast.Starred) else element, "set", node, part)
         else:
             self._write(target, "set", node, value)
 
@@ -290,7 +333,7 @@ class _Reader:
         if attr in {"add_", "sub_"}:
             return "add"
         if self._meter(root) is not None:
-            return "meter" if self._start(name) == "meter" else ""
+            return "meter" if self.start(name) == "meter" else ""
         if all(isinstance(value, Obj) and value.kind in HARMLESS for value in self.facts.values(root)):
             return ""
         if any(isinstance(value, Lib | Mod | Class | Func) for value in self.facts.values(root)):
@@ -318,14 +361,14 @@ class _Reader:
         root = self.roots[name]
         if name in self.targets:
             return
-        if not self._outlives(name, root, writes):
-            if isinstance(root, ast.Name) and self._start(name) == "meter":
+        if not self.outlives(name, root, writes):
+            if isinstance(root, ast.Name) and self.start(name) == "meter":
                 self.reading.own.add(name)
             return
         kinds = {self._kind(name, kind, value) for kind, _, value in writes}
         kinds.discard("")
         node = writes[0][1]
-        start = self._start(name)
+        start = self.start(name)
         carried = self._how(kinds, start)
         if carried is How.METER and self._dependence(name, writes) is None:
             self._judge_meter(name, root, node)
@@ -444,7 +487,7 @@ class _Reader:
         ) or self._mentions(value, name)
 
     def _outside(self, name: str) -> bool:
-        return self._start(name) != ""
+        return self.start(name) != ""
 
     # --- running means -----------------------------------------------------------------------------------------
 
@@ -452,7 +495,7 @@ class _Reader:
         """Whether each write is linear in the value so far: `m = (m * i + x) / (i + 1)`, `m = 0.9 * m + 0.1 * x`."""
         mentioned = False
         for _, node, value in writes:
-            if value is None or not all(self._asks_alike(test, name) for test in self._tests(node)):
+            if value is None or not all(self._asks_alike(test, name) for test in self.tests(node)):
                 return False
             match node:
                 case ast.Assign(targets=[ast.Name() | ast.Attribute()]):
@@ -460,9 +503,9 @@ class _Reader:
                     mentioned |= self._mentions(value, name)
                 case ast.AugAssign(target=ast.Name() | ast.Attribute(), op=ast.Add() | ast.Sub()):
                     linear = self._linear(value, name)
-                    mentioned |= self._mentions(value, name)
+                    mentioned |= self._mentions(value, name) or bool(data_of(self.facts.values(value)).models)
                 case ast.AugAssign(target=ast.Name() | ast.Attribute(), op=ast.Mult() | ast.Div()):
-                    linear = self._alike(value)
+                    linear = self.alike(value)
                     mentioned = True
                 case _:
                     return False
@@ -479,11 +522,11 @@ class _Reader:
             case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
                 return self._linear(left, name) and self._linear(right, name)
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
-                return (self._alike(left) and self._linear(right, name)) or (
-                    self._linear(left, name) and self._alike(right)
+                return (self.alike(left) and self._linear(right, name)) or (
+                    self._linear(left, name) and self.alike(right)
                 )
             case ast.BinOp(left=left, op=ast.Div(), right=right):
-                return self._linear(left, name) and self._alike(right)
+                return self._linear(left, name) and self.alike(right)
             case ast.UnaryOp(op=ast.USub(), operand=inner):
                 return self._linear(inner, name)
             case ast.IfExp(test=test, body=body, orelse=orelse):
@@ -497,11 +540,11 @@ class _Reader:
         """Whether a test has one answer on all ranks: of the number of the batch, or whether there is a value yet."""
         match test:
             case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]):
-                return self._is(left, name) or self._alike(left)
+                return self._is(left, name) or self.alike(left)
             case _:
-                return self._alike(test)
+                return self.alike(test)
 
-    def _alike(self, value: ast.expr) -> bool:
+    def alike(self, value: ast.expr) -> bool:
         """Whether all ranks have one value: of constants, the number of the batch, and what the loop leaves alone."""
         for part in walk(value):
             if isinstance(part, ast.Call | ast.Subscript | ast.Lambda):
@@ -521,7 +564,7 @@ class _Reader:
     ) -> tuple[str, str] | None:
         """Why shares do not add up though each write looks as if they did, in English and Chinese."""
         for _, node, value in writes:
-            around = [*self._tests(node), *self._keys(node)]
+            around = [*self.tests(node), *self._keys(node)]
             given = [
                 *(node.args if isinstance(node, ast.Call) else ()),
                 *([value] if value is not None else ()),
@@ -540,7 +583,7 @@ class _Reader:
 
     def _depends_on_what_grows(self, name: str, writes: list[tuple[str, ast.AST, ast.expr | None]]) -> bool:
         for kind, node, value in writes:
-            around = [*self._tests(node), *self._keys(node)]
+            around = [*self.tests(node), *self._keys(node)]
             given = [
                 *(node.args if isinstance(node, ast.Call) else ()),
                 *([value] if value is not None else ()),
@@ -552,7 +595,7 @@ class _Reader:
                 return True
         return False
 
-    def _tests(self, node: ast.AST) -> Iterator[ast.expr]:
+    def tests(self, node: ast.AST) -> Iterator[ast.expr]:
         """The conditions of a write: those round it, and those under which a batch is skipped before."""
         for parent in self.facts.ancestors(self.module, node):
             if parent is self.loop:
@@ -624,9 +667,7 @@ class _Reader:
                 return frozenset(found)
             found |= more
 
-    def _outlives(
-        self, name: str, root: ast.expr, writes: list[tuple[str, ast.AST, ast.expr | None]]
-    ) -> bool:
+    def outlives(self, name: str, root: ast.expr, writes: list[tuple[str, ast.AST, ast.expr | None]]) -> bool:
         """Whether somebody reads the value after the loop, or the next time round."""
         if isinstance(root, ast.Attribute):
             base: ast.expr = root
@@ -636,7 +677,7 @@ class _Reader:
                 return False
             return not self._of_model(root)
         end = self.loop.end_lineno or 0
-        outer = self._outer()
+        outer = self.around()
         for node in walk(self.scope):
             if not (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)):
                 continue
@@ -655,7 +696,7 @@ class _Reader:
             return True
         grows = any(kind.split()[0] in {"add", "grow", "update", "meter"} for kind, _, _ in writes)
         if grows and not self._born_inside(name):
-            return self._start(name) == "" and not self._assigned_in_scope(name)
+            return self.start(name) == "" and not self._assigned_in_scope(name)
         return False
 
     def _of_model(self, root: ast.Attribute) -> bool:
@@ -680,7 +721,7 @@ class _Reader:
             if node not in self.inside
         )
 
-    def _outer(self) -> ast.For | ast.While | None:
+    def around(self) -> ast.For | ast.While | None:
         for parent in self.facts.ancestors(self.module, self.loop):
             if parent is self.scope:
                 return None
@@ -719,9 +760,9 @@ class _Reader:
                 return
             here = parent
 
-    def _start(self, name: str) -> str:
+    def start(self, name: str) -> str:
         """What the value is before the loop: zero, an empty list, …; nothing where that is not seen."""
-        stop = self._outer() or self.scope
+        stop = self.around() or self.scope
         for statement in self._before(stop):
             if isinstance(statement, ast.Assign):
                 for target in statement.targets:
@@ -832,7 +873,7 @@ class _Reader:
 
     def _judge_meter(self, name: str, root: ast.expr, node: ast.AST) -> None:
         value = self._meter(root)
-        start = self._start(name)
+        start = self.start(name)
         meter = meter_of(value) if value is not None else None
         if meter is None or start != "meter":
             self.reading.problem(
@@ -889,7 +930,7 @@ class _Reader:
     def _leaves(self) -> None:
         """Ways out of the loop before its end."""
         for statement in self.loop.body:
-            for node in _walk_scope(statement):
+            for node in walk_scope(statement):
                 if isinstance(node, ast.Return):
                     self.reading.problem(node, "the loop returns before its end", "循环没走完就返回")
                 elif isinstance(node, ast.Break) and self._breaks_this(node):
@@ -962,24 +1003,24 @@ def _calls_methods(expression: ast.expr) -> bool:
     )
 
 
-def _walk_scope(node: ast.AST) -> Iterator[ast.AST]:
+def walk_scope(node: ast.AST) -> Iterator[ast.AST]:
     """A node and what stands in it, nested functions and classes left out."""
     yield node
     for child in children(node):
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            yield from _walk_scope(child)
+            yield from walk_scope(child)
 
 
 def _walk_scope_all(body: list[ast.stmt]) -> Iterator[ast.AST]:
     for statement in body:
-        yield from _walk_scope(statement)
+        yield from walk_scope(statement)
 
 
 def _bound_by(statement: ast.stmt) -> frozenset[str]:
     """Names that a statement binds, at any depth."""
     return frozenset(
         node.id
-        for node in _walk_scope(statement)
+        for node in walk_scope(statement)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     )
 

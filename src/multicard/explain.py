@@ -27,6 +27,7 @@ _HOW = {
     "all_reduce_sum": Text("added up over the ranks", "在各进程间求和"),
     "all_reduce_max": Text("the largest of all ranks", "取各进程的最大值"),
     "all_reduce_mean": Text("the mean over the ranks", "取各进程的平均值"),
+    "average_over_ranks": Text("its numbers become their means over the ranks", "其中的数取各进程的平均值"),
     "all_reduce_min": Text("the smallest of all ranks", "取各进程的最小值"),
     "gather_in_order": Text("joined in data set order", "按数据集顺序拼接"),
     "count": Text("the number of batches", "批次序号"),

@@ -15,7 +15,7 @@ The file stands alone: it needs torch (2.1 or newer) and may be copied beside an
     model     device_ids, all_trainable, own_buffers, forward_of, unwrap, sync_buffers, broadcast_model,
               accumulate, average_gradients, scale_by_count, scale_by_ranks, sum_over_ranks, all_gather_with_grad
     values    broadcast_value, any_rank, all_reduce_sum, all_reduce_mean, all_reduce_max, all_reduce_min,
-              gather_in_order
+              average_over_ranks, gather_in_order
     files     save_checkpoint, NullWriter
 
 Two things hold for all of it. A function that talks to the other ranks says so ("collective"): every rank has
@@ -83,6 +83,7 @@ __all__ = [
     "all_trainable",
     "any_rank",
     "average_gradients",
+    "average_over_ranks",
     "broadcast_model",
     "broadcast_value",
     "device_ids",
@@ -1412,7 +1413,10 @@ def _folded(operation: str, own: Any, shares: list[Any]) -> Any:
                 f"ranks hold {[len(share) for share in shares]} elements: which belong together?"
             )
         inside = own if isinstance(own, (list, tuple)) and own else first
-        total = [_folded(operation, each, list(column)) for each, column in zip(inside, zip(*shares))]
+        if all(type(each) in (int, float) for share in shares for each in share):  # a long curve, in no time
+            total = [_NUMBERS[operation](column) for column in zip(*shares)]
+        else:
+            total = [_folded(operation, each, list(column)) for each, column in zip(inside, zip(*shares))]
         return type(first)(*total) if hasattr(first, "_fields") else type(first)(total)
     if any(isinstance(share, torch.Tensor) for share in shares):
         return _folded_tensors(operation, own, shares)
@@ -1430,14 +1434,14 @@ def _is_nothing(share: Any) -> bool:
     return share is None or (isinstance(share, (dict, list, tuple)) and not share)
 
 
-def _extreme(shares: list[Any], of: Callable[[list[Any]], Any]) -> Any:
+def _extreme(shares: Sequence[Any], of: Callable[[Sequence[Any]], Any]) -> Any:
     undefined = [share for share in shares if share != share]  # noqa: PLR0124 - nan is what differs from itself
     return undefined[0] if undefined else of(shares)
 
 
-_NUMBERS: dict[str, Callable[[list[Any]], Any]] = {
+_NUMBERS: dict[str, Callable[[Sequence[Any]], Any]] = {
     "sum": sum,
-    "mean": lambda shares: sum(shares) / len(shares),
+    "mean": lambda shares: shares[0] if len({*shares}) == 1 else sum(shares) / len(shares),
     "max": lambda shares: _extreme(shares, max),
     "min": lambda shares: _extreme(shares, min),
 }
@@ -1483,6 +1487,71 @@ def _like(own: Any, first: Any, items: dict[Any, Any]) -> Any:
     result.clear()
     result.update(items)
     return result
+
+
+def average_over_ranks(*holders: Any) -> None:
+    """The numbers in lists, deques, dicts and objects become their means over all ranks, where they stand.
+
+        average_over_ranks(losses, history["loss"], meters)
+
+    For what training writes down of each step, in a curve or a meter, where each rank saw as many batches of
+    one size; never for evaluation. What is the same on all ranks stays as it is, so it may be called after
+    each epoch on a curve that goes on. Numbers, tensors and arrays inside holders inside them too; models,
+    optimizers, files, text and the like are left alone.
+
+    With N processes (collective): one all-gather for all holders together, another if they take more than
+    half a kilobyte, another if there are tensors on a card or of a megabyte. With one process: nothing.
+    """
+    if not _alone():
+        shares = _exchange([_numbers_in(holder) for holder in holders])
+        for holder, column in zip(holders, zip(*shares)):
+            _put_back(holder, _folded("mean", column[_where().rank], list(column)))
+
+
+def _numbers_in(value: Any, depth: int = 0) -> Any:
+    """The numbers that a value holds, in lists and dicts; None where there are none, or where they are not ours."""
+    numpy = sys.modules.get("numpy")
+    if isinstance(value, bool) or depth > _DEEP:
+        return None
+    if isinstance(value, (numbers.Number, torch.Tensor)):
+        return value
+    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
+        return value if value.dtype.kind in "iufc" else None
+    if isinstance(value, (list, tuple, deque)):
+        return [_numbers_in(each, depth + 1) for each in value]
+    inside = value if isinstance(value, dict) else _attributes(value)
+    return {key: _numbers_in(each, depth + 1) for key, each in inside.items()}
+
+
+_DEEP = 5
+_FOREIGN = frozenset(("torch", "numpy", "ddp_runtime", "multicard", *getattr(sys, "stdlib_module_names", ())))
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """The attributes of an object that a script's own class made; no others are looked into."""
+    home = type(value).__module__.partition(".")[0]
+    if isinstance(value, (type, nn.Module)) or (home in _FOREIGN and home != "__main__"):
+        return {}
+    return getattr(value, "__dict__", {})
+
+
+def _put_back(value: Any, means: Any) -> Any:
+    """A value with other numbers: the same object where it can be changed."""
+    if means is None:
+        return value
+    if isinstance(value, (list, tuple, deque)):
+        new = [_put_back(each, mean) for each, mean in zip(value, means)]
+        if isinstance(value, tuple):
+            return type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
+        value.clear()
+        value.extend(new)
+        return value
+    if isinstance(means, dict):
+        inside = value if isinstance(value, dict) else _attributes(value)
+        for key in [key for key in inside if key in means]:
+            inside[key] = _put_back(inside[key], means[key])
+        return value
+    return means
 
 
 # -------------------------------------------------------------------------------- what the ranks collected

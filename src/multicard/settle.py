@@ -35,6 +35,7 @@ RUNTIME = frozenset(
         "all_reduce_sum",
         "any_rank",
         "average_gradients",
+        "average_over_ranks",
         "broadcast_model",
         "broadcast_value",
         "device_ids",

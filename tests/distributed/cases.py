@@ -222,6 +222,33 @@ def case_means() -> None:
     assert rt.all_reduce_mean({"loss": np.int64(RANK)}) == {"loss": middle}
 
 
+class _Kept:
+    def __init__(self) -> None:
+        self.total, self.count, self.name = float(RANK), 3, "loss"
+        self.recent: deque[float] = deque([float(RANK), 1.0], maxlen=2)
+        self.model = nn.Linear(1, 1)
+
+
+def case_curves_and_meters() -> None:
+    middle = (WORLD - 1) / 2
+    losses, rows = [float(RANK), 2.0], [(1, "a", float(RANK)), (2, "b", 4.0)]
+    history: dict[str, list[float]] = {"loss": losses, "other": []}
+    kept = _Kept()
+    weight = kept.model.weight.detach().clone()
+    meters = defaultdict(_Kept, {"loss": kept})
+    rt.average_over_ranks(history, rows, meters)
+    assert history == {"loss": [middle, 2.0], "other": []}
+    assert history["loss"] is losses
+    assert rows == [(1, "a", middle), (2, "b", 4.0)]
+    assert (kept.total, kept.count, kept.name) == (middle, 3, "loss")
+    assert type(kept.count) is int
+    assert kept.recent == deque([middle, 1.0])
+    assert kept.recent.maxlen == 2
+    assert torch.equal(kept.model.weight, weight)
+    rt.average_over_ranks(history)
+    assert losses == [middle, 2.0]
+
+
 def case_extremes() -> None:
     assert rt.all_reduce_max(RANK, -float(RANK)) == (WORLD - 1, 0.0)
     assert rt.all_reduce_min(RANK, -float(RANK)) == (0, 1.0 - WORLD)

@@ -173,7 +173,17 @@ TRAINING_TOTALS = {
     "losses kept": (
         LOOP.replace("    for x", "    losses = []\n    for x")
         + "        losses.append(loss.item())\n    print(sum(losses) / len(losses))\n",
-        "    losses = gather_in_order(losses)",
+        "    losses = all_reduce_mean(losses)",
+    ),
+    "predictions kept": (
+        LOOP.replace("    for x", "    preds = []\n    for x") + "        preds.append(model(x))\n"
+        "    print(torch.cat(preds).shape)\n",
+        "    preds = gather_in_order(preds)",
+    ),
+    "hits of each batch kept": (
+        LOOP.replace("    for x", "    hits = []\n    for x")
+        + "        hits.append((model(x).argmax(1) == y).sum().item())\n    print(sum(hits))\n",
+        "    hits = gather_in_order(hits)",
     ),
 }
 
@@ -313,7 +323,164 @@ def test_what_training_keeps_of_some_batches_is_put_together() -> None:
         + "        if i % 10 == 0:\n            kept.append(loss.item())\n    print(sum(kept) / len(kept))\n"
     )
     text, reasons = migrate(rule, script)
-    assert (added(script, text), reasons) == ("    kept = gather_in_order(kept)", [])
+    assert (added(script, text), reasons) == ("    kept = all_reduce_mean(kept)", [])
+
+
+SAVED = "save(losses)\n"
+STEPS = LOOP.replace("    for x, y in loader:", "    for i, (x, y) in enumerate(loader):")
+CURVES = {
+    "a curve of all epochs": ("losses = []", "losses.append(loss.item())", SAVED, "losses"),
+    "a tensor of each step": ("losses = []", "losses.append(loss.detach().cpu())", SAVED, "losses"),
+    "added as a list": ("losses = []", "losses += [float(loss)]", SAVED, "losses"),
+    "one of a few": (
+        "kept = {'loss': []}",
+        "kept['loss'].append(loss.item())",
+        "save(kept)\n",
+        "kept['loss']",
+    ),
+    "rows": ("rows = []", "rows.append((epoch, i, loss.item()))", "save(rows)\n", "rows"),
+    "a running mean": (
+        "curve, total = [], 0.0",
+        "total += loss.item()\n        curve.append(total / (i + 1))",
+        "save(curve)\n",
+        "curve",
+    ),
+    "each tenth": ("losses = []", "if i % 10 == 0:\n            losses.append(loss.item())", SAVED, "losses"),
+    "the accuracy of a batch": (
+        "accs = []",
+        "hits = (model(x).argmax(1) == y).sum().item()\n        accs.append(100 * hits / len(y))",
+        "save(accs)\n",
+        "accs",
+    ),
+}
+NO_CURVES = {
+    "sums over the batch": (
+        "hits = []",
+        "hits.append((model(x).argmax(1) == y).sum().item())",
+        "save(hits)\n",
+    ),
+    "under what this rank has": (
+        "kept = []",
+        "if loss.item() > 1:\n            kept.append(loss.item())",
+        "save(kept)\n",
+    ),
+    "what all ranks have": ("rates = []", "rates.append(optimizer.param_groups[0]['lr'])", "save(rates)\n"),
+    "what nobody reads": ("", "losses = []\n        losses.append(loss.item())", ""),
+    "times": ("times = []", "times.append(time.time())", "save(times)\n"),
+}
+
+
+@pytest.mark.parametrize(("start", "body", "after", "name"), CURVES.values(), ids=CURVES)
+def test_curves_are_those_of_all_ranks(start: str, body: str, after: str, name: str) -> None:
+    script = f"import time\n{NET}{start}{STEPS}        {body}\n{after}"
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (f"    average_over_ranks({name})", [])
+
+
+@pytest.mark.parametrize(("start", "body", "after"), NO_CURVES.values(), ids=NO_CURVES)
+def test_what_is_no_curve_is_not_averaged(start: str, body: str, after: str) -> None:
+    script = f"import time\n{NET}{start}{STEPS}        {body}\n{after}"
+    assert migrate(rule, script)[0] == script
+
+
+def test_a_list_that_a_caller_holds_is_averaged_where_it_stands() -> None:
+    script = (
+        NET + "def one_epoch(losses):\n    for x, y in loader:\n        loss = criterion(model(x), y)\n"
+        "        loss.backward()\n        optimizer.step()\n        losses.append(loss.item())\n\n"
+        "curve = []\nfor epoch in range(3):\n    one_epoch(curve)\nprint(curve)\n"
+    )
+    text, _ = migrate(rule, script)
+    assert added(script, text) == "    average_over_ranks(losses)"
+
+
+METERS = """
+from collections import defaultdict, deque
+
+
+class Smoothed:
+    def __init__(self):
+        self.recent = deque(maxlen=20)
+        self.total = 0.0
+        self.count = 0
+
+    def update(self, value):
+        self.recent.append(value)
+        self.count += 1
+        self.total += value
+
+    @property
+    def average(self):
+        return self.total / self.count
+
+
+class Log:
+    def __init__(self):
+        self.meters = defaultdict(Smoothed)
+
+    def update(self, **given):
+        for name, value in given.items():
+            if isinstance(value, torch.Tensor):
+                value = value.item()
+            self.meters[name].update(value)
+
+
+class Best:
+    def __init__(self):
+        self.best = 0.0
+
+    def update(self, value):
+        if value > self.best:
+            self.best = value
+
+
+class Spread:
+    def __init__(self):
+        self.squares, self.seen = 0.0, []
+
+    def update(self, value):
+        self.seen.append(value)
+        self.squares += value * value
+
+
+"""
+METERED = {
+    "a logger of meters": ("log = Log()", "log.update(loss=loss)", "print(log.meters)", "log"),
+    "meters in a dict": (
+        "log = {'loss': Smoothed(), 'other': Smoothed()}",
+        "log['loss'].update(loss.item())",
+        "print(log['loss'].average)",
+        "log",
+    ),
+    "a meter with a window": ("log = Smoothed()", "log.update(loss.item())", "print(log.average)", "log"),
+    "the largest": ("log = Best()", "log.update(loss.item())", "print(log.best)", ""),
+    "squares": ("log = Spread()", "log.update(loss.item())", "print(log.squares)", ""),
+    "what nobody reads": ("", "log = Log()\n        log.update(loss=loss)", "", ""),
+}
+
+
+@pytest.mark.parametrize(("start", "body", "after", "name"), METERED.values(), ids=METERED)
+def test_meters_of_training_that_hold_more_than_sums(start: str, body: str, after: str, name: str) -> None:
+    loop = LOOP.replace("    for x", f"    {start}\n    for x")
+    script = METERS.replace("\nfrom", "from", 1) + NET + f"{loop}        {body}\n    {after}\n"
+    text, _ = migrate(rule, script)
+    assert added(script, text) == (f"    average_over_ranks({name})" if name else "")
+
+
+WINDOWS = {
+    "a window that is read after the loop": "total += loss.item()\n        if i % 4 == 3:\n"
+    "            mean, total = total / 4, 0.0\n    print(mean)\n",
+    "the last average": "total += loss.item()\n        mean = total / (i + 1)\n    print(mean)\n",
+    "a total of all epochs": "mean += loss.item()\n    print(mean)\n",
+}
+
+
+@pytest.mark.parametrize("body", WINDOWS.values(), ids=WINDOWS)
+def test_averages_that_leave_the_loop(body: str) -> None:
+    script = (
+        NET + "mean = 0.0\n" + STEPS.replace("    for i", "    total = 0.0\n    for i") + "        " + body
+    )
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("    mean = all_reduce_mean(mean)", [])
 
 
 def test_what_all_ranks_count_alike_is_not_added_up() -> None:

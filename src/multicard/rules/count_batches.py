@@ -24,7 +24,7 @@ import ast
 from collections.abc import Iterator
 
 from multicard.edits import replace
-from multicard.facts import Facts
+from multicard.facts import Facts, Training
 from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.plan import Finding
@@ -91,25 +91,24 @@ def _of_total(facts: Facts, event: Event, node: ast.Call) -> bool:
             continue
         function = facts.scope(loop.module, loop.node)
         if function is scope and loop.module is event.module:
-            names = _totals_of(facts, loop.module, loop.node)
+            names = _totals_of(facts, training)
             statement = facts.statement(event.module, node)
             if any(_written(event.module, part) in names for part in walk(statement)):
                 return True
-        elif function in givers and _totals_of(facts, loop.module, loop.node) & returned(function):
+        elif function in givers and _totals_of(facts, training) & returned(function):
             return True
     return False
 
 
-def _totals_of(facts: Facts, module: Module, loop: ast.For) -> frozenset[str]:
+def _totals_of(facts: Facts, training: Training) -> frozenset[str]:
     """What a training loop counts and is added up over the ranks after it."""
-    from multicard.carried import How, read_loop  # read only where a length is found
-    from multicard.rules.total_metrics import adds_up
+    from multicard.carried import How  # read only where a length is found
+    from multicard.rules.total_metrics import of_training
 
-    return frozenset(
-        item.name
-        for item in read_loop(facts, module, loop).carried
-        if item.how in {How.SUM, How.GATHER} and adds_up(facts, module, loop, item.name, item.how)
-    )
+    loop = training.loop
+    assert isinstance(loop.node, ast.For)
+    counted = of_training(facts, training, loop.module, loop.node).carried
+    return frozenset(item.name for item in counted if item.how in {How.SUM, How.GATHER})
 
 
 def _written(module: Module, part: ast.AST) -> str:

@@ -23,14 +23,17 @@ After:
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from multicard.carried import Carried, How, Reading, read_loop
+from multicard.curves import curves
 from multicard.edits import insert_after
 from multicard.facts import Facts, Training
 from multicard.last_batch import last_losses
 from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.quotients import given_by, returned
+from multicard.rules.agree_to_stop import agreed
 from multicard.rules.share_batches import shared_loop
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
@@ -64,25 +67,28 @@ def find(facts: Facts) -> Iterator[Finding]:
         ):
             done.add(node)
             module = training.loop.module
-            yield from _totals(facts, module, node, _of_training(facts, training, module, node))
+            yield from _totals(facts, module, node, of_training(facts, training, module, node))
 
 
-def _of_training(facts: Facts, training: Training, module: Module, loop: ast.For) -> Reading:
+def of_training(facts: Facts, training: Training, module: Module, loop: ast.For) -> Reading:
     """What a training loop counts: totals, or means where they are divided by what this rank counted.
 
     Ranks train on as many batches, of one size: the mean of their means is that of all.
     """
     reading = read_loop(facts, module, loop)
+    steps = curves(facts, reading, partial(agreed, facts, module)) if training.loaders else []
+    noted = {item.name for item in steps}
     carried = []
     for item in (*reading.carried, *(reading.by_number if training.loaders else ())):
-        if item.how is How.COUNT or counted_alike(facts, module, loop, item.name):
+        if item.how is How.COUNT or item.name in noted or counted_alike(facts, module, loop, item.name):
             continue
         if adds_up(facts, module, loop, item.name, item.how):
             carried.append(item)
         elif item.how is How.SUM and training.loaders and divided_by_own(facts, module, loop, item.name):
             carried.append(Carried(item.name, How.MEAN, item.node))
     if training.loaders:
-        carried += [Carried(name, How.MEAN, loop) for name in reading.running]
+        carried += [Carried(name, How.MEAN, loop) for name in reading.running if name not in noted]
+        carried += steps
         known = {item.name for item in carried}
         carried += [item for item in last_losses(facts, module, loop) if item.name not in known]
     reading.carried = carried
@@ -91,23 +97,17 @@ def _of_training(facts: Facts, training: Training, module: Module, loop: ast.For
 
 def counted_alike(facts: Facts, module: Module, loop: ast.For, name: str) -> bool:
     """Whether all ranks count the same: constants, under conditions on which they agree."""
-    from multicard.rules import agree_to_stop
-
-    agreed = {
-        edit.span.start
-        for finding in agree_to_stop.find(facts)
-        for edit in finding.edits
-        if edit.module is module
-    }
     writes = [
         node
         for node in nodes(loop, ast.AugAssign)
         if isinstance(node.target, ast.Name | ast.Attribute) and module.text(node.target) == name
     ]
-    return bool(writes) and all(
-        isinstance(node.value, ast.Constant)
-        and any(
-            isinstance(parent, ast.If) and module.span(parent.test).start in agreed
+    if not writes or not all(isinstance(node.value, ast.Constant) for node in writes):
+        return False
+    shared = agreed(facts, module)
+    return all(
+        any(
+            isinstance(parent, ast.If) and module.span(parent.test).start in shared
             for parent in facts.ancestors(module, node)
         )
         for node in writes
@@ -121,6 +121,8 @@ def _totals(facts: Facts, module: Module, loop: ast.For, reading: Reading) -> It
         if names:
             together = ", ".join(names)
             lines.append(f"{together} = «{how.value}»({together})")
+    if held_on := reading.of(How.STATE):
+        lines.append(f"«{How.STATE.value}»({', '.join(held_on)})")
     for name, meter in reading.meters.items():
         if name not in reading.of(How.METER):
             continue

@@ -1,0 +1,377 @@
+"""What a training loop writes down of its steps, and how shares of it make the whole: curves, meters, last averages.
+
+Each rank writes down what it saw of a step.  Ranks make as many steps, on batches of one size: what the losses of a
+step are on all ranks is their mean, step by step, and so it is with whatever grows evenly with them.  Joined one
+after the other they would be a curve in another order.
+"""
+
+import ast
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+from multicard.carried import Carried, How, Reading, walk_scope
+from multicard.facts import Facts
+from multicard.tree import held, nodes, walk
+from multicard.values import Class, Const, Data, Obj, data_of
+
+_SAME_NUMBER = frozenset(
+    {"detach", "cpu", "numpy", "clone", "double", "float", "tolist", "cuda", "to", "item"}
+)
+_NUMBERS = frozenset({"float", "round", "int"})
+_OTHER_TRADE = frozenset(
+    {"model", "wrapped", "optimizer", "loader", "writer", "file", "dataset", "scheduler", "scaler", "iter"}
+)
+"""An object that holds one of these does more than to add up."""
+_DEEP = 5
+
+
+def curves(facts: Facts, reading: Reading, agreed: Callable[[], frozenset[int]]) -> list[Carried]:
+    """What a training loop writes down, where the mean of what ranks wrote is what one card would have written.
+
+    `agreed` says where conditions begin on which the ranks are made to agree.
+    """
+    return _Steps(facts, reading, agreed).found()
+
+
+class _Steps:
+    def __init__(self, facts: Facts, reading: Reading, agreed: Callable[[], frozenset[int]]) -> None:
+        self.facts = facts
+        self.module = reading.module
+        self.loop = reading.loop
+        self.reading = reading
+        self.find_agreed = agreed
+        self.inside = held(self.loop)
+
+    def found(self) -> list[Carried]:
+        return [*self._lists(), *self._holders(), *self._averages()]
+
+    # --- lists -----------------------------------------------------------------------------------------------
+
+    def _lists(self) -> Iterator[Carried]:
+        appended: dict[str, list[tuple[ast.AST, ast.expr, ast.expr]]] = {}
+        for node, owner, value in self._appends():
+            appended.setdefault(self.module.text(owner), []).append((node, owner, value))
+        for name, places in appended.items():
+            node, owner, _ = places[0]
+            root = _root(owner)
+            if root is None or not all(self._alike(key) for key in _keys(owner)):
+                continue
+            if not all(self._every_rank(place) for place, _, _ in places) or not self._read_later(root):
+                continue
+            if not all(self._noted(value) for _, _, value in places):
+                continue
+            plain = owner is root and all(self._number(value) for _, _, value in places)
+            fresh = self.reading.start(name) == "empty"
+            yield Carried(name, How.MEAN if plain and fresh else How.STATE, node)
+
+    def _appends(self) -> Iterator[tuple[ast.AST, ast.expr, ast.expr]]:
+        for node in self._nodes:
+            match node:
+                case ast.Call(func=ast.Attribute(value=owner, attr="append"), args=[value], keywords=[]):
+                    yield node, owner, value
+                case ast.AugAssign(target=owner, op=ast.Add(), value=ast.List(elts=[value])):
+                    yield node, owner, value
+                case _:
+                    pass
+
+    def _noted(self, value: ast.expr) -> bool:
+        """Whether a row of a curve holds numbers of the step, and besides only what all ranks have alike."""
+        match value:
+            case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Dict(values=parts):
+                numbers = [self._number(part) for part in parts]
+                return any(numbers) and all(
+                    number or self._alike(part) for number, part in zip(numbers, parts, strict=True)
+                )
+            case _:
+                return self._number(value)
+
+    # --- objects ---------------------------------------------------------------------------------------------
+
+    def _holders(self) -> Iterator[Carried]:
+        done = set(self.reading.of(How.METER))
+        for node in self._nodes:
+            match node:
+                case ast.Call(func=ast.Attribute(value=owner, attr=attr), args=args, keywords=keywords):
+                    given = [*args, *(keyword.value for keyword in keywords)]
+                case _:
+                    continue
+            root = _root(owner)
+            if root is None or self.module.text(root) in done:
+                continue
+            told = any(data_of(self.facts.values(part)).models for part in given)
+            if told and self._adds_evenly(owner, attr) and self._every_rank(node) and self._read_later(root):
+                done.add(self.module.text(root))
+                yield Carried(self.module.text(root), How.STATE, node)
+
+    def _adds_evenly(self, owner: ast.expr, method: str) -> bool:
+        """Whether a method only adds to what objects of the script's classes keep, in proportion to what it is told."""
+        objs = [value for value in self.facts.values(owner) if value != Const(None)]
+        return bool(objs) and all(
+            isinstance(obj, Obj)
+            and obj.kind == "instance"
+            and obj.cls is not None
+            and _evenly(obj, method, _DEEP)
+            for obj in objs
+        )
+
+    # --- averages --------------------------------------------------------------------------------------------
+
+    def _averages(self) -> Iterator[Carried]:
+        """Names that get an average anew from time to time, and are read after the loop."""
+        for name, writes in self.reading.writes.items():
+            root = self.reading.roots[name]
+            if not all(kind == "set" and value is not None for kind, _, value in writes):
+                continue
+            values = [value for _, _, value in writes if value is not None]
+            if not all(self._number(value) for value in values) or all(map(self._alike, values)):
+                continue
+            if all(self._every_rank(node) for _, node, _ in writes) and self._read_after(root):
+                yield Carried(name, How.MEAN, writes[0][1])
+
+    # --- numbers ---------------------------------------------------------------------------------------------
+
+    def _number(self, value: ast.expr, deep: int = _DEEP) -> bool:
+        """Whether a value is one number that is a mean over the batch, or grows evenly with such numbers."""
+        match value:
+            case ast.Call(func=ast.Attribute(value=inner, attr="item"), args=[]):
+                return self._mean(inner) or self._number(inner, deep)
+            case ast.Call(func=ast.Attribute(attr="mean"), args=[], keywords=[]):
+                return self._mean(value)
+            case ast.Call(func=ast.Name(id=name), args=[inner, *_]) if name in _NUMBERS:
+                return self._mean(inner) or self._number(inner, deep)
+            case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in _SAME_NUMBER:
+                return self._number(inner, deep)
+            case ast.Attribute(value=inner, attr="data"):
+                return self._number(inner, deep)
+            case ast.Name(id=name):
+                return (name in self.losses and self._mean(value)) or self._named(name, deep)
+            case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+                parts = [self._number(left, deep), self._number(right, deep)]
+                return any(parts) and all(
+                    number or self._alike(part) for number, part in zip(parts, (left, right), strict=True)
+                )
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                return (self._alike(left) and self._number(right, deep)) or (
+                    self._number(left, deep) and self._alike(right)
+                )
+            case ast.BinOp(left=left, op=ast.Div(), right=right):
+                if self._counted(left) and self._size(right):
+                    return True
+                return self._number(left, deep) and (self._alike(right) or self._size(right))
+            case _:
+                return False
+
+    def _named(self, name: str, deep: int) -> bool:
+        """Whether all that the loop gives a name are such numbers, or what all ranks have."""
+        writes = self.reading.writes.get(name, [])
+        if not deep or not writes or not all(self._every_rank(node) for _, node, _ in writes):
+            return False
+        return all(
+            kind in {"set", "add"}
+            and value is not None
+            and (self._alike(value) or self._number(value, deep - 1))
+            for kind, _, value in writes
+        ) and not all(value is not None and self._alike(value) for _, _, value in writes)
+
+    def _mean(self, value: ast.expr) -> bool:
+        """Whether a tensor of the model's is a mean over the batch, as far as is seen."""
+        data = [item for item in self.facts.values(value) if isinstance(item, Data)]
+        tags = {tag for item in data for tag in item.tags}
+        return any(item.models for item in data) and (
+            "averaged" in tags or not tags & {"summed", "count", "each"}
+        )
+
+    def _counted(self, value: ast.expr) -> bool:
+        """Whether a value is a sum over the batch."""
+        while (
+            isinstance(value, ast.Call)
+            and isinstance(value.func, ast.Attribute)
+            and value.func.attr in _SAME_NUMBER
+        ):
+            value = value.func.value
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
+            sides = (value.left, value.right)
+            return any(self._counted(one) and self._alike(other) for one, other in (sides, sides[::-1]))
+        data = [item for item in self.facts.values(value) if isinstance(item, Data) and item.models]
+        return bool(data) and all(item.tags & {"summed", "count"} for item in data)
+
+    def _size(self, value: ast.expr) -> bool:
+        """Whether a divisor is the same on all ranks: what comes from the size of a batch, not from the model."""
+        data = [item for item in self.facts.values(value) if isinstance(item, Data)]
+        return not any(item.models or item.tags & {"mask", "selected"} for item in data)
+
+    @cached_property
+    def losses(self) -> frozenset[str]:
+        """The names of what goes backward in this loop."""
+        return frozenset(
+            node.id
+            for event in self.facts.backwards
+            if event.node in self.inside and isinstance(event.node, ast.Call)
+            for node in nodes(event.node, ast.Name)
+        )
+
+    # --- where ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _nodes(self) -> tuple[ast.AST, ...]:
+        return tuple(node for statement in self.loop.body for node in walk_scope(statement))
+
+    def _alike(self, value: ast.expr) -> bool:
+        return self.reading.alike(value)
+
+    def _every_rank(self, node: ast.AST) -> bool:
+        """Whether all ranks come by, each as often: only conditions that they share stand round it."""
+        tests = [test for test in self.reading.tests(node) if not self._alike(test)]
+        return all(self.module.span(test).start in self.agreed for test in tests)
+
+    @cached_property
+    def agreed(self) -> frozenset[int]:
+        """Where conditions stand on which the ranks will agree."""
+        return self.find_agreed()
+
+    def _read_later(self, root: ast.Name | ast.Attribute) -> bool:
+        """Whether somebody reads a value after the loop, and it was there before."""
+        name = self.module.text(root)
+        base: ast.expr = root
+        while isinstance(base, ast.Attribute):
+            base = base.value
+        if isinstance(base, ast.Name) and self._made_inside(base.id):
+            return False
+        return isinstance(root, ast.Attribute) or self._comes_from_outside(name) or self._read_after(root)
+
+    def _comes_from_outside(self, name: str) -> bool:
+        """Whether a function got a value from its caller, or from its module, who may read it."""
+        scope = self.facts.scope(self.module, self.loop)
+        return isinstance(scope, ast.FunctionDef) and not any(
+            node.id == name and isinstance(node.ctx, ast.Store) for node in nodes(scope, ast.Name)
+        )
+
+    def _read_after(self, root: ast.expr) -> bool:
+        """Whether somebody reads a value after the loop, in its function or as an attribute."""
+        name = self.module.text(root)
+        if isinstance(root, ast.Attribute):
+            return any(
+                isinstance(node.ctx, ast.Load) and node not in self.inside and self.module.text(node) == name
+                for node in nodes(self.module.tree, ast.Attribute)
+            )
+        scope, end = self.facts.scope(self.module, self.loop), self.loop.end_lineno or 0
+        around = self.reading.around()
+        return self.reading.outlives(name, root) and any(
+            node.id == name
+            and isinstance(node.ctx, ast.Load)
+            and node not in self.inside
+            and (node.lineno >= end or (around is not None and node in held(around)))
+            for node in nodes(scope, ast.Name)
+        )
+
+    def _made_inside(self, name: str) -> bool:
+        """Whether a turn of the loop makes the value anew."""
+        targets = {node.id for node in walk(self.loop.target) if isinstance(node, ast.Name)}
+        writes = self.reading.writes.get(name, [])
+        always = [node for _, node, _ in writes if node in self.loop.body]
+        return name in targets or bool(
+            writes and always and writes[0][0] == "set" and writes[0][1] is always[0]
+        )
+
+
+def _root(owner: ast.expr) -> ast.Name | ast.Attribute | None:
+    """The name or attribute at the bottom of `meters["loss"]`."""
+    while isinstance(owner, ast.Subscript):
+        owner = owner.value
+    base: ast.expr = owner
+    while isinstance(base, ast.Attribute):
+        base = base.value
+    return owner if isinstance(owner, ast.Name | ast.Attribute) and isinstance(base, ast.Name) else None
+
+
+def _keys(owner: ast.expr) -> Iterator[ast.expr]:
+    while isinstance(owner, ast.Subscript):
+        yield owner.slice
+        owner = owner.value
+
+
+def _evenly(obj: Obj, method: str, deep: int) -> bool:
+    """Whether a method of an object changes it in proportion to what it is given, and the object does nothing else."""
+    values = [value for held_values in obj.attrs.values() for value in held_values]
+    if (
+        obj.cls is None
+        or not deep
+        or any(isinstance(value, Obj) and value.kind in _OTHER_TRADE for value in values)
+    ):
+        return False
+    functions = _methods(obj.cls)
+    if method not in functions or len(functions) > _MANY:
+        return False
+    reached, waiting = {method: functions[method]}, [functions[method]]
+    while waiting:
+        for node in nodes(waiting.pop(), ast.Attribute):
+            if node.attr in functions and node.attr not in reached and node.attr != "__init__":
+                reached[node.attr] = functions[node.attr]
+                waiting.append(functions[node.attr])
+    changes = any(map(_changes, reached.values()))
+    return changes and all(map(_proportional, reached.values()))
+
+
+_MANY = 20
+
+
+def _methods(cls: Class) -> dict[str, ast.FunctionDef]:
+    found: dict[str, ast.FunctionDef] = {}
+    for one in cls.mro():
+        if isinstance(one, Class):
+            for node in one.node.body:
+                if isinstance(node, ast.FunctionDef):
+                    found.setdefault(node.name, node)
+    return found
+
+
+def _changes(function: ast.FunctionDef) -> bool:
+    """Whether a method changes what its object keeps."""
+    for node in walk(function):
+        match node:
+            case ast.Attribute(ctx=ast.Store()) | ast.Subscript(ctx=ast.Store()):
+                return True
+            case ast.Call(func=ast.Attribute(attr="append" | "update" | "add" | "extend" | "appendleft")):
+                return True
+            case _:
+                continue
+    return False
+
+
+def _proportional(function: ast.FunctionDef) -> bool:
+    """Whether what a method is given goes into sums, and decides nothing: no maximum, no square, no threshold."""
+    given = {arg.arg for arg in [*function.args.args, *function.args.kwonlyargs]} - {"self"}
+    given |= {arg.arg for arg in (function.args.vararg, function.args.kwarg) if arg is not None}
+    for loop in nodes(function, ast.For):
+        if any(isinstance(node, ast.Name) and node.id in given for node in walk(loop.iter)):
+            given |= {node.id for node in walk(loop.target) if isinstance(node, ast.Name)}
+    for node in walk(function):
+        match node:
+            case ast.Compare(ops=[ast.Lt() | ast.LtE() | ast.Gt() | ast.GtE() | ast.Eq() | ast.NotEq()]):
+                if _names(node) & given and not _asks_kind(node):
+                    return False
+            case ast.BinOp(op=ast.Pow()):
+                return False
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                if _names(left) & _names(right) & given:
+                    return False
+            case ast.Call(func=ast.Name(id="max" | "min" | "open" | "sorted")):
+                return False
+            case ast.Call(
+                func=ast.Attribute(attr="exp" | "log" | "sqrt" | "pow" | "square" | "backward" | "step")
+            ):
+                return False
+            case _:
+                continue
+    return True
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {part.id for part in walk(node) if isinstance(part, ast.Name)}
+
+
+def _asks_kind(node: ast.Compare) -> bool:
+    """Whether a comparison asks for a kind of value, or counts: `type(v) == float`, `n == 0`."""
+    return any(isinstance(part, ast.Call) for part in walk(node.left)) and not any(
+        isinstance(part, ast.Attribute) and part.attr == "item" for part in walk(node)
+    )

@@ -1232,13 +1232,18 @@ class Interpreter:
         return one(obj)
 
     def eval_JoinedStr(self, node: ast.JoinedStr) -> Values:
-        parts = [
-            data_of(self.eval(part.value)) for part in node.values if isinstance(part, ast.FormattedValue)
-        ]
+        parts = []
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue):
+                values = self.eval(part.value)
+                libraries.written_out(self, part, values)
+                parts.append(data_of(values))
         return one(merge(parts)) if parts else SOME
 
     def eval_BinOp(self, node: ast.BinOp) -> Values:
         left, right = self.eval(node.left), self.eval(node.right)
+        if isinstance(node.op, ast.Mod):
+            libraries.written_out(self, node, right)
         if len(left) == 1 and len(right) == 1:
             (first,), (second,) = left, right
             if isinstance(first, Const) and isinstance(second, Const):

@@ -1120,7 +1120,7 @@ def _builtin(
         case "print" | "exit" | "quit" | "input":
             run.record("call", f"builtins.{tail}", place, None, bind(f"builtins.{tail}", args, kwargs))
             for values in args:
-                _shown(run, tail, place, frozenset(v for v in values if getattr(v, "kind", "") == "wrapped"))
+                written_out(run, place, values, tail)
             return NONE
         case "open":
             bound = bind("builtins.open", args, kwargs)
@@ -1219,7 +1219,7 @@ def _builtin(
             return one(run.birth("instance", "object", place))
         case "str" | "int" | "float" | "bool":
             if tail == "str":
-                _shown(run, tail, place, frozenset(v for v in first if getattr(v, "kind", "") == "wrapped"))
+                written_out(run, place, first)
             return one(data) if args else one(Const(None, config=True))
         case "max" | "min":
             return one(data)
@@ -1237,6 +1237,14 @@ def _shown(run: "Interpreter", tail: str, place: ast.AST, values: Values) -> Non
     for value in values:
         if isinstance(value, Obj) and value.kind in {"model", "wrapped"}:
             run.record("escape", f"builtins.{tail}", place, value)
+
+
+def written_out(run: "Interpreter", place: ast.AST, values: Values, by: str = "str") -> None:
+    """A model becomes text, itself or in a tuple: its wrapper would be written round it."""
+    inside = {
+        item for value in values if isinstance(value, Obj) for part in value.items or () for item in part
+    }
+    _shown(run, by, place, frozenset(v for v in {*values, *inside} if getattr(v, "kind", "") == "wrapped"))
 
 
 def _super_of(run: "Interpreter", owner: Obj, place: ast.AST) -> Obj:
@@ -1342,6 +1350,8 @@ def method(
             return _data_method(run, owner, name, place, given, bound)
         case Const(value=str()):
             if name == "format":
+                for values in given:
+                    written_out(run, place, values)
                 return one(merge([data_of(values) for values in given] or [PLAIN]))
             if name == "split":
                 return SOME

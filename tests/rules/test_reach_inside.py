@@ -62,6 +62,16 @@ MIGRATED = {
     "asked for a part": ("print(hasattr(model, 'features'))", "print(hasattr(model.module, 'features'))"),
     "as a text": ("log.write(str(model))", "log.write(str(model.module))"),
     "printed": ("print(model)", "print(model.module)"),
+    "in a formatted text": (
+        "log.write(f'net {model!r}, {len(y)}')",
+        "log.write(f'net {model.module!r}, {len(y)}')",
+    ),
+    "behind a percent sign": ("log.write('net: %s' % model)", "log.write('net: %s' % model.module)"),
+    "behind one of several": (
+        "log.write('%d %s' % (3, model))",
+        "log.write('%d %s' % (3, model.module))",
+    ),
+    "formatted": ("log.write('net: {}'.format(model))", "log.write('net: {}'.format(model.module))"),
     "printed with others": ("print('net', model, sep=': ')", "print('net', model.module, sep=': ')"),
     "drawn": ("from torchsummary import summary\nsummary(model, (4,))", "summary(model.module, (4,))"),
     "exported": ("traced = torch.jit.trace(model, x)", "traced = torch.jit.trace(model.module, x)"),

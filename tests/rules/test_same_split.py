@@ -1,6 +1,7 @@
 import pytest
-from harness import LOOP, TRAINING, added, migrate, migrate_modules
+from harness import LOOP, NET, TRAINING, added, facts_of, migrate, migrate_modules
 
+from multicard.plan import Kind
 from multicard.rules import same_split as rule
 
 IMPORTS = "import os, glob\nfrom pathlib import Path\n"
@@ -116,3 +117,10 @@ def test_scanned_folders_are_left_to_the_reader() -> None:
     text, [why] = migrate(rule, script)
     assert text == script
     assert "any order" in why
+
+
+def test_one_word_on_splits_but_none_on_what_is_drawn_for_a_batch() -> None:
+    split = "train_set, val_set = torch.utils.data.random_split(data, [8, 2])\n"
+    mixed = LOOP.replace("        loss =", "        x = x[torch.randperm(len(x))]\n        loss =", 1)
+    assert [finding.kind for finding in rule.find(facts_of(NET + split + mixed))] == [Kind.NOTE]
+    assert list(rule.find(facts_of(NET + mixed))) == []

@@ -120,6 +120,17 @@ for episode in range(9):
     optimizer.step()
 """
 NOTHING_TO_SHARE = {
+    "batches from out of sight": (
+        "from corpus import loader\n" + EPOCH + "    for x, y in loader:\n" + step("x"),
+        "where the batches of `loader` come from is not seen",
+    ),
+    "counted batches from out of sight": (
+        "from corpus import load\nloader = load()\n"
+        + EPOCH
+        + "    for i, (x, y) in enumerate(loader):\n"
+        + step("x"),
+        "is not seen",
+    ),
     "the whole data": ("for epoch in range(99):\n    y = labels\n" + step("inputs", 1), "no batches"),
     "a state that goes on": (
         "hidden = None\n" + EPOCH + "    for i in range(0, 64, 8):\n        y = labels[i:i + 8]\n"

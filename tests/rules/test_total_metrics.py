@@ -562,3 +562,15 @@ def test_the_loss_of_the_last_batch_is_that_of_the_whole_batch(body: str, after:
 def test_what_the_last_batch_leaves_otherwise_is_left(body: str, after: str) -> None:
     script = last_batch(body, after)
     assert migrate(rule, script)[0] == script
+
+
+def test_the_curve_of_batches_that_each_rank_draws_for_itself() -> None:
+    script = (
+        NET
+        + "inputs, labels, losses = torch.randn(64, 4), torch.zeros(64).long(), []\nfor step in range(9):\n"
+        "    pick = torch.randint(64, (8,))\n    loss = criterion(model(inputs[pick]), labels[pick])\n"
+        "    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n    losses.append(loss.item())\n"
+        "print(losses)\n"
+    )
+    text, _ = migrate(rule, script)
+    assert added(script, text) == "losses = all_reduce_mean(losses)"

@@ -18,6 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from multicard.edits import Edit, attribute, call_with
+from multicard.effects import placed
 from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.messages import Text
@@ -110,11 +111,11 @@ def _given_away(facts: Facts) -> Iterator[Finding]:
         subject = event.subject
         if not isinstance(subject, Obj) or subject.kind != "wrapped" or subject.name != "DDP":
             continue
-        if event.name in LOOKED_AT or not event.name or not isinstance(event.node, ast.Call):
+        if event.name in LOOKED_AT or not event.name:
             continue
         if event.name == "builtins.isinstance" and _any_module(facts, event.node):
             continue
-        for argument in (*event.node.args, *(keyword.value for keyword in event.node.keywords)):
+        for argument in _given(event.node):
             if argument in done or subject not in facts.values(argument) or isinstance(argument, ast.Starred):
                 continue
             done.add(argument)
@@ -128,8 +129,23 @@ def _given_away(facts: Facts) -> Iterator[Finding]:
                 yield Finding(CODE, facts.site(event.module, argument), why, edits)
 
 
-def _any_module(facts: Facts, call: ast.Call) -> bool:
+def _given(node: ast.AST) -> tuple[ast.expr, ...]:
+    """What a call is given, or what is written into a text."""
+    match node:
+        case ast.Call(args=args, keywords=keywords):
+            return (*args, *(keyword.value for keyword in keywords))
+        case ast.BinOp(op=ast.Mod(), right=ast.Tuple(elts=parts)):
+            return tuple(parts)
+        case ast.BinOp(op=ast.Mod(), right=part) | ast.FormattedValue(value=part):
+            return (part,)
+        case _:
+            return ()
+
+
+def _any_module(facts: Facts, call: ast.AST) -> bool:
     """Whether a question for the class of a model has the same answer for its wrapper."""
+    if not isinstance(call, ast.Call):
+        return False
     asked = facts.values(call.args[1]) if len(call.args) > 1 else NOTHING
     several = [part for value in asked if isinstance(value, Obj) for part in value.items or ()]
     asked = asked.union(*several)
@@ -180,6 +196,8 @@ def inner(facts: Facts, module: Module, base: ast.expr, *, named: bool) -> tuple
     `named`: parameter names matter, and `torch.compile` puts a prefix of its own before them.
     """
     values = facts.values(base)
+    if not placed(facts, module, base):
+        return None
     if (
         always_wrapped(values)
         and not (named and compiled(values))

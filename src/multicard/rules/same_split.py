@@ -271,7 +271,7 @@ def _is_set_of_words(facts: Facts, node: ast.expr) -> bool:
 def _splits(facts: Facts) -> Iterator[Finding]:
     own = drawing_loops(facts)
     for event in facts.events("call", dead=False):
-        if own.intersection(map(key, event.loops)):
+        if any(loop.loaders or key(loop) in own | facts.training_frames for loop in event.loops):
             continue
         if event.name in _SPLITS and event.order < training_begins(facts) and not event.inside:
             yield Finding(

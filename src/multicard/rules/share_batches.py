@@ -33,7 +33,7 @@ from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
-from multicard.values import Data, Func, Lib, Obj
+from multicard.values import Data, Func, Lib, Obj, Unknown
 
 CODE = "MC208"
 TITLE = Text("Share out hand-made batches", "分配手写的批次")
@@ -139,6 +139,24 @@ def _share(facts: Facts, training: Training) -> Finding:
             ),
             kind=Kind.NOTE,
         )
+    if isinstance(loop.node, ast.For) and _is_unknown(facts, loop.node.iter):
+        source = loop.module.text(loop.node.iter)
+        return Finding(
+            CODE,
+            place,
+            Text(
+                f"where the batches of `{source}` come from is not seen, so they are not dealt out: every rank trains"
+                " on all of them (right, and not faster)",
+                f"看不到 `{source}` 的批次从何而来,因此没有分配:每个进程训练全部批次(结果正确,但不会更快)",
+            ),
+            advice=Text(
+                "where it is made, give a DataLoader `sampler=DistributedSampler(data)` and call"
+                " `sampler.set_epoch(epoch)` before each epoch",
+                "请在创建它的地方给 DataLoader 加上 `sampler=DistributedSampler(data)`,并在每个 epoch 前调用"
+                " `sampler.set_epoch(epoch)`",
+            ),
+            kind=Kind.LEFT,
+        )
     return Finding(
         CODE,
         place,
@@ -151,6 +169,17 @@ def _share(facts: Facts, training: Training) -> Finding:
             "除非把数据切成批次,否则多卡没有帮助",
         ),
         kind=Kind.LEFT,
+    )
+
+
+def _is_unknown(facts: Facts, over: ast.expr) -> bool:
+    """Whether nothing is known of what a loop goes over: not a range, nor a list that the program makes."""
+    core = _core(facts, over)
+    if _over_range(facts, core) or isinstance(core, ast.List | ast.Tuple | ast.ListComp | ast.Constant):
+        return False
+    return all(
+        isinstance(value, Unknown | Lib) or (isinstance(value, Data) and not value.models and not value.tags)
+        for value in facts.values(core)
     )
 
 

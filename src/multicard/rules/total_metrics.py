@@ -34,7 +34,7 @@ from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.quotients import given_by, returned
 from multicard.rules.agree_to_stop import agreed
-from multicard.rules.share_batches import shared_loop
+from multicard.rules.share_batches import drawn, shared_loop
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
 from multicard.values import Data
@@ -63,7 +63,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             isinstance(node, ast.For)
             and node not in done
             and node not in whole
-            and (training.loaders or shared_loop(facts, training))
+            and (training.loaders or shared_loop(facts, training) or drawn(facts, training))
         ):
             done.add(node)
             module = training.loop.module
@@ -76,17 +76,20 @@ def of_training(facts: Facts, training: Training, module: Module, loop: ast.For)
     Ranks train on as many batches, of one size: the mean of their means is that of all.
     """
     reading = read_loop(facts, module, loop)
-    steps = curves(facts, reading, partial(agreed, facts, module)) if training.loaders else []
+    shared = bool(training.loaders) or shared_loop(facts, training) is not None
+    in_step = bool(training.loaders) or not shared
+    steps = curves(facts, reading, partial(agreed, facts, module)) if in_step else []
     noted = {item.name for item in steps}
     carried = []
-    for item in (*reading.carried, *(reading.by_number if training.loaders else ())):
+    totals = (*reading.carried, *(reading.by_number if training.loaders else ())) if shared else ()
+    for item in totals:
         if item.how is How.COUNT or item.name in noted or counted_alike(facts, module, loop, item.name):
             continue
         if adds_up(facts, module, loop, item.name, item.how):
             carried.append(item)
         elif item.how is How.SUM and training.loaders and divided_by_own(facts, module, loop, item.name):
             carried.append(Carried(item.name, How.MEAN, item.node))
-    if training.loaders:
+    if in_step:
         carried += [Carried(name, How.MEAN, loop) for name in reading.running if name not in noted]
         carried += steps
         known = {item.name for item in carried}

@@ -39,6 +39,7 @@ ORDER = (
     "paths",
     "meeting",
     "once",
+    "gathering",
     "rules",
     "migrate",
     "write",

@@ -6,7 +6,7 @@ of the batch: each rank sees only the pairs within its own share.
 
 import ast
 
-from multicard.values import Const, Data, Values
+from multicard.values import Const, Data, Values, stacked_at
 
 TURNED = "turned"
 """The samples of a batch lie along the second axis."""
@@ -14,6 +14,12 @@ ROWS = "as rows"
 COLUMNS = "as columns"
 """The samples lie along the first of two axes, or along the second, to be combined each with each."""
 LAYOUTS = frozenset({TURNED, ROWS, COLUMNS})
+RELAID = "relaid"
+"""The samples may lie along any axis."""
+
+_JOINS = frozenset({"cat", "concat", "concatenate", "vstack", "stack"})
+_PARTS = frozenset({"chunk", "split", "tensor_split", "unbind"})
+_SHAPES = frozenset({"view", "reshape", "permute", "transpose", "swapaxes", "movedim"})
 
 PRODUCTS = frozenset({"torch.mm", "torch.matmul", "numpy.matmul", "mm", "matmul"})
 _SPREADS = frozenset({"std", "var", "cov", "corrcoef", "std_mean", "var_mean"})
@@ -40,6 +46,12 @@ def indexed(index: ast.expr) -> str:
     if isinstance(first, ast.Slice) and isinstance(second, ast.Constant) and second.value is None:
         return ROWS
     return ""
+
+
+def cuts(index: ast.expr) -> bool:
+    """Whether an index takes some of the samples that lie next to each other."""
+    first = index.elts[0] if isinstance(index, ast.Tuple) and index.elts else index
+    return isinstance(first, ast.Slice) and (first.lower is not None or first.upper is not None)
 
 
 def _numbers(axes: list[Values]) -> list[object]:
@@ -90,6 +102,32 @@ def orders(name: str, first: Data) -> bool:
 def distances(name: str, parts: list[Data]) -> bool:
     """Whether a function gives the distances of all pairs."""
     return name in _DISTANCES and any(depends(part) for part in parts)
+
+
+def arranged(name: str, data: Data, axes: list[Values], node: ast.AST) -> Data:
+    """Whether views of a batch are joined along the samples, and taken apart again."""
+    if name in _JOINS and data.loaders:
+        numbers = _numbers(axes) if axes else [0]
+        if numbers and numbers != [0]:
+            return data
+        plain = numbers and name != "stack"
+        return Data(data.models, data.loaders, data.tags | {stacked_at(node) if plain else RELAID})
+    if name in _PARTS:
+        return apart(data)
+    if name in _SHAPES and stacks(data) and not (len(axes) == 2 and -1 in _numbers(axes[1:])):
+        return Data(data.models, data.loaders, apart(data).tags | {RELAID})
+    return data
+
+
+def stacks(data: Data) -> frozenset[str]:
+    """The tags of the places where views were joined that are part of this."""
+    return frozenset(tag for tag in data.tags if tag.startswith("stacked at "))
+
+
+def apart(data: Data) -> Data:
+    """One view of several that were joined."""
+    joined = stacks(data)
+    return Data(data.models, data.loaders, data.tags - joined) if joined else data
 
 
 def contracts_samples(equation: Values, parts: list[Data]) -> bool:

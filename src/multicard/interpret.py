@@ -1124,7 +1124,7 @@ class Interpreter:
                 layout = couplings.indexed(node.slice)
                 if layout and not self.in_a_network():
                     return one(couplings.laid_out(value, layout))
-                return one(value)
+                return one(couplings.apart(value) if couplings.cuts(node.slice) else value)
             case Lib(name=name):
                 return one(Lib(f"{name}.*"))
             case Obj(kind="dict" | "namespace"):

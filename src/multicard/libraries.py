@@ -489,6 +489,9 @@ def call(
         run.escape(place, args, kwargs, name)
     parts = [data_of(values) for values in bound.values()]
     data = _combined(run, name, place, bound, parts) if parts else PLAIN
+    if head == "torch" and parts and not run.in_a_network():
+        axes = [values for key, values in bound.items() if key in {"1", "dim", "axis"}]
+        data = couplings.arranged(tail, data, axes, place)
     if parts and selects(name, parts[0], parts[1:]):
         data = Data(data.models, data.loaders, data.tags | {"selected"})
     elif tail == "pad_packed_sequence":
@@ -1395,6 +1398,8 @@ def _data_method(
         couplings.depends(data) and couplings.spreads(name, axes) and not run.in_a_network()
     ):
         data = run.coupled(place, parts)
+    if not run.in_a_network():
+        data = couplings.arranged(name, data, axes, place)
     if name in _QUOTIENTS and len(parts) == 2:
         data = run.divided(place, parts[0], parts[1], given[0])
     elif name in _PRODUCTS and len(parts) == 2:
@@ -1663,7 +1668,9 @@ def _object_method(
         obj = run.birth("iter", "iter", place)
         obj.items = [one(owner)]
         return one(obj)
-    if run.tracing and name in SAME_MODEL and owner.kind in {"lib", "loaded", "instance"}:
+    if name in SAME_MODEL and (
+        owner.kind == "criterion" or (run.tracing and owner.kind in {"lib", "loaded", "instance"})
+    ):
         return one(owner)
     if owner.kind == "loaded" and name not in {"items", "keys", "values"}:
         return SOME

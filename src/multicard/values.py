@@ -323,6 +323,11 @@ def coupled_at(node: ast.AST) -> str:
     return f"coupled at {id(node)}"
 
 
+def stacked_at(node: ast.AST) -> str:
+    """The tag of what holds several views of a batch one after the other: where they were joined."""
+    return f"stacked at {id(node)}"
+
+
 def sums_in(data: Data) -> frozenset[str]:
     """The tags of the sums over the batch that a value is made of."""
     return frozenset(tag for tag in data.tags if tag.startswith("sum at "))

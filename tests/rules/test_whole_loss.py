@@ -538,18 +538,189 @@ def test_attention_inside_a_model_is_no_comparison() -> None:
     assert migrate(rule, net + LOOP) == (net + LOOP, [])
 
 
-def test_a_loss_module_that_compares() -> None:
-    script = (
-        NET
-        + "class Contrast(nn.Module):\n    def __init__(self, t):\n        super().__init__()\n        self.t = t\n"
-        + "        self.ce = nn.CrossEntropyLoss()\n\n    def forward(self, a, b):\n"
-        + "        sims = torch.mm(nn.functional.normalize(a), nn.functional.normalize(b).t()) / self.t\n"
-        + "        return self.ce(sims, torch.arange(len(a)))\n\n\ncontrast = Contrast(0.5)\n"
-        + loop("loss = contrast(model(x), model(y))")
-    )
-    text, [why] = migrate(rule, script)
-    assert text == script
+CONTRAST = """
+class Contrast(nn.Module):
+    def __init__(self, t):
+        super().__init__()
+        self.t = t
+        self.ce = nn.CrossEntropyLoss().to("cpu")
+
+    def forward(self, a, b):
+        sims = torch.mm(nn.functional.normalize(a), nn.functional.normalize(b).t()) / self.t
+        return self.ce(sims, torch.arange(len(a)))
+
+
+contrast = Contrast(0.5)
+
+
+def triplet(z, labels):
+    d = torch.cdist(z, z)
+    same = labels[:, None] == labels[None]
+    return (d.masked_fill(~same, 0).max(1)[0] - d.masked_fill(same, 9).min(1)[0] + 1).clamp(min=0).mean()
+
+
+def hard(z, labels):
+    return (torch.cdist(z, z).min(1)[0] > labels).float().mean().item()
+
+
+def halves(z):
+    n = len(z)
+    return nn.functional.cross_entropy(z @ z.T, (torch.arange(n) + n // 2) % n)
+
+
+def similar(z):
+    return z @ z.T, torch.arange(len(z))
+
+
+def summed(z, labels):
+    return torch.cdist(z, z).sum()
+
+
+def together(z, y):
+    return criterion(z, y) + triplet(z, y)
+
+
+class Kept:
+    def __init__(self):
+        self.last = None
+
+    def __call__(self, z, labels):
+        self.last = z
+        return torch.cdist(z, z).mean()
+
+
+kept = Kept()
+
+
+class Sized:
+    def __init__(self, batch_size):
+        self.batch_size = batch_size
+
+    def __call__(self, z, labels):
+        return (torch.cdist(z, z) * torch.eye(self.batch_size)).mean()
+
+
+"""
+GATHERED = {
+    "two views, by a module": (
+        ("loss = contrast(model(x), model(y))",),
+        "        loss = contrast(all_gather_with_grad(model(x)), all_gather_with_grad(model(y)))",
+    ),
+    "samples and their labels": (
+        ("z = model(x)", "loss = triplet(z, labels=y)"),
+        "        loss = triplet(all_gather_with_grad(z), labels=all_gather_with_grad(y))",
+    ),
+    "with another loss": (
+        ("z = model(x)", "loss = criterion(z, y) + 0.5 * triplet(z, y)", "total += loss.item() * len(x)"),
+        "        loss = criterion(z, y) + 0.5 * triplet(all_gather_with_grad(z), all_gather_with_grad(y))",
+    ),
+    "all losses in one function": (
+        ("loss = together(model(x), y)",),
+        "        loss = together(all_gather_with_grad(model(x)), all_gather_with_grad(y))",
+    ),
+    "views joined before the model": (
+        ("z = model(torch.cat([x, y]))", "loss = halves(z)"),
+        "        loss = halves(all_gather_with_grad(z, views=2))",
+    ),
+    "as many views as there are": (
+        ("both = torch.cat(x, dim=0)", "loss = halves(model(both))"),
+        "        loss = halves(all_gather_with_grad(model(both), views=len(x)))",
+    ),
+    "views taken apart again": (
+        ("a, b = model(torch.cat([x, x])).chunk(2)", "loss = contrast(a, b)"),
+        "        loss = contrast(all_gather_with_grad(a), all_gather_with_grad(b))",
+    ),
+    "similarities that a criterion judges": (
+        ("sims, target = similar(model(x))", "loss = criterion(sims, target)"),
+        "        sims, target = similar(all_gather_with_grad(model(x)))",
+    ),
+    "what else is computed of the same samples": (
+        ("z = model(x)", "loss = triplet(z, y)", "shown.append(hard(z.detach(), y))"),
+        (
+            "        loss = triplet(all_gather_with_grad(z), all_gather_with_grad(y))\n"
+            "        shown.append(hard(all_gather_with_grad(z.detach()), all_gather_with_grad(y)))"
+        ),
+    ),
+}
+NOT_GATHERED = {
+    "an order within one tensor that is not known": ("loss = halves(model(x))",),
+    "views in an unknown number": ("x = torch.cat(list(x))", "loss = halves(model(x))"),
+    "views under another axis": ("z = model(torch.cat([x, y])).view(2, 4, 2)", "loss = triplet(z, y)"),
+    "a sum": ("loss = summed(model(x), y)",),
+    "samples are kept for later": ("loss = Kept()(model(x), y)",),
+    "it knows the size of a batch": ("loss = Sized(8)(model(x), y)",),
+    "labels are made for one batch": ("labels = torch.arange(8)", "loss = triplet(model(x), labels)"),
+    "its size is an argument": ("loss = triplet(model(x), len(x))",),
+    "the result meets labels of this rank": ("sims, target = similar(model(x))", "loss = criterion(sims, y)"),
+    "what it finds is counted": (
+        "sims, target = similar(model(x))",
+        "right += (sims.argmax(1) == target).sum().item()",
+        "loss = criterion(sims, target)",
+    ),
+    "arguments out of sight": ("pair = model(x), y", "loss = triplet(*pair)"),
+    "samples of earlier batches": ("z = model(x)", "loss = triplet(z + before, y)", "before = z.detach()"),
+    "samples that are kept elsewhere": (
+        "z = model(x)",
+        "loss = triplet(z, kept.last)",
+        "kept.last = y",
+    ),
+    "some ranks pass it by": (
+        "z = model(x)",
+        "loss = criterion(z, y)",
+        "if y.sum() > 1: loss = triplet(z, y)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "after"), GATHERED.values(), ids=GATHERED)
+def test_compares_the_samples_of_all_ranks(lines: tuple[str, ...], after: str) -> None:
+    script = NET + CONTRAST + "total, shown = 0, []\n" + loop(*lines)
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize("lines", NOT_GATHERED.values(), ids=NOT_GATHERED)
+def test_says_that_the_samples_of_all_ranks_are_not_compared(lines: tuple[str, ...]) -> None:
+    script = NET + CONTRAST + "right, before = 0, torch.zeros(8, 2)\n" + loop(*lines)
+    text, reasons = migrate(rule, script)
+    assert "all_gather" not in text
+    assert any("compared with each other" in why for why in reasons), reasons
+
+
+def test_compares_the_samples_of_all_ranks_only_in_training() -> None:
+    run = """
+def run(loader, train):
+    total = n = 0
+    with torch.set_grad_enabled(train):
+        for x, y in loader:
+            loss = triplet(model(x), y)
+            if train:
+                loss.backward()
+                optimizer.step()
+            total += loss.item() * len(y)
+            n += len(y)
+    return total / n
+
+
+for epoch in range(3):
+    print(run(loader, True), run(val_loader, False))
+"""
+    script = NET + CONTRAST + run
+    text, reasons = migrate(rule, script)
+    assert reasons == []
+    assert "loss = triplet(all_gather_with_grad(model(x)), all_gather_with_grad(y))" in text
+    recorded = script.replace("    with torch.set_grad_enabled(train):", "    if True:")
+    text, [why] = migrate(rule, recorded)
+    assert text == recorded
     assert "compared with each other" in why
+
+
+def test_a_criterion_on_a_device_is_that_criterion() -> None:
+    script = NET.replace(
+        "criterion = nn.CrossEntropyLoss()", "criterion = nn.MSELoss(reduction='sum').to('cuda')"
+    )
+    script += loop("loss = criterion(model(x), y)")
+    assert added(script, migrate(rule, script)[0]) == SUMMED
 
 
 BUCKETS = """

@@ -5,8 +5,9 @@ sum comes out N times too small; a mean over a number that differs from rank to 
 comes out weighted wrongly.  Where a sum is added to what does not grow with the batch (a mean, a penalty of the
 weights), only the sum is multiplied: `loss = fit * scale_by_ranks() + penalty`.  A ratio of sums over the batch
 (Dice) is made of the sums over all ranks: `2 * sum_over_ranks((p * t).sum()) / sum_over_ranks((p + t).sum())`.  A
-loss that compares the samples of a batch with each other (contrastive, distances of all pairs, correlations) is left
-to you: each rank compares its own.
+loss that compares the samples of a batch with each other (contrastive, triplets, distances of all pairs) gets those of
+all ranks where it is called: `loss = triplet(all_gather_with_grad(z), all_gather_with_grad(y))`.  It is left to you
+where not all that it sees of a batch passes through its arguments, or where its result meets what is this rank's own.
 
 Before:
 
@@ -26,11 +27,12 @@ from collections.abc import Callable, Iterator
 
 from multicard.edits import Edit, insert_after, insert_before, wrap
 from multicard.facts import Facts, Training, key
+from multicard.gathering import Gathering, gathering
 from multicard.interpret import Event
 from multicard.libraries import CHOSEN, draws
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
-from multicard.reach import differs, left_out
+from multicard.reach import differs, homes, left_out
 from multicard.rules.share_batches import drawn, shared_loop
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
@@ -63,6 +65,11 @@ _COUPLED = Text(
     "the samples of a batch are compared with each other here, and each rank compares those of its own batch only",
     "这里把批次内的样本互相比较,而每个进程只比较自己批次里的样本",
 )
+_GATHERED = Text(
+    "the samples of a batch are compared with each other; gathered from all ranks, through which gradients flow, each"
+    " rank computes the loss of the whole batch",
+    "这里把批次内的样本互相比较;从所有进程收集后(梯度可以回传),每个进程计算的就是整个批次的损失",
+)
 _RATIO = Text(
     "a ratio of sums over the batch: the mean of the ranks' ratios is not the ratio of the whole batch, so the sums"
     " are those over all ranks, through which gradients flow; one small all-reduce each a step",
@@ -76,6 +83,15 @@ def find(facts: Facts) -> Iterator[Finding]:
     """Backward passes of sums, and divisions by local counts."""
     used = {tag for event in facts.backwards for tag in getattr(event.subject, "tags", ())}
     done: set[ast.AST] = set()
+    coupled = list(_trained(facts, "coupled", coupled_at, used, set()))
+    gathered = {event.node: gathering(facts, event) for event in coupled}
+    yield from _gathered(facts, coupled, gathered)
+    whole = [found for found in gathered.values() if found is not None]
+    done.update(
+        event.node
+        for event in facts.events("mixed_sum", "local_mean", "mask_mean", "ratio", dead=False)
+        if any(found.holds(event) for found in whole)
+    )
     mixed = [_mixed(facts, event) for event in _trained(facts, "mixed_sum", mixed_at, used, done)]
     yield from mixed
     grown = {mixed_at(found.site.node) for found in mixed if found.edits}
@@ -90,8 +106,6 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield from _local_mean(facts, event)
     for event in _trained(facts, "mask_mean", mean_at, used, done):
         yield _mask_mean(facts, event)
-    for event in _trained(facts, "coupled", coupled_at, used, done):
-        yield _coupled(facts, event)
     sums: set[ast.AST] = set()
     for event in _trained(facts, "ratio", ratio_at, used, done):
         yield from _ratio(facts, event, sums)
@@ -238,6 +252,30 @@ def _grown_before(facts: Facts, module: Module, statement: ast.stmt, name: str) 
     return (insert_before(module, first, f"{name} = {name} * «scale_by_ranks»()"),)
 
 
+def _gathered(
+    facts: Facts, coupled: list[Event], gathered: dict[ast.AST, Gathering | None]
+) -> Iterator[Finding]:
+    """Comparisons between samples: of all ranks where they can be gathered, each loss once; else said."""
+    refused = {call for event in coupled if gathered[event.node] is None for call in event.calls}
+    done: set[ast.AST] = set()
+    for event in coupled:
+        found = gathered[event.node]
+        home = homes(facts)
+        if (
+            found is None
+            or found.calls & refused
+            or any(_passed_by(facts, home[call], call) for call in found.calls)
+        ):
+            gathered[event.node] = None
+            yield _coupled(facts, event)
+            continue
+        for call in sorted(found.calls - done, key=lambda call: call.lineno):
+            inside = [part for part in found.parts if part in held(call) and part not in done]
+            done.update((call, *inside))
+            edits = tuple(edit for part in inside for edit in found.parts[part])
+            yield Finding(CODE, facts.site(home[call], call), _GATHERED, edits)
+
+
 def _coupled(facts: Facts, event: Event) -> Finding:
     advice = Text(
         "put all_gather_with_grad(...) of ddp_runtime round what is compared, and gather labels likewise; nothing is to"
@@ -374,8 +412,7 @@ def _divisor(module: Module, node: ast.expr) -> str:
 
 def _passed_by(facts: Facts, module: Module, node: ast.AST) -> bool:
     """Whether ranks may come to a mean or not, as their own data say."""
-    function = facts.function(module, node)
-    for branch in nodes(function, ast.If) if function is not None else ():
+    for branch in nodes(facts.scope(module, node), ast.If):
         beyond = (*branch.body, *branch.orelse, *left_out(facts, module, branch))
         if any(node in held(statement) for statement in beyond) and differs(facts, branch.test):
             return True

@@ -15,6 +15,7 @@ from multicard import cli
 from multicard.errors import MulticardError, NothingToDoError, SourceError
 from multicard.migrate import Options, migrate
 from multicard.plan import Kind, Plan
+from multicard.write import files_in
 
 SCRIPTS = Path(__file__).parent / "scripts"
 EXAMPLE = Path(__file__).parent.parent / "examples" / "finetune" / "train.py"
@@ -272,6 +273,56 @@ def test_the_runtime_may_be_that_of_the_package(tmp_path: Path) -> None:
     new = new_bytes(plan_of(TRAIN, tmp_path, Options(runtime="package")))
     assert b"from multicard.runtime import" in new
     assert b"ddp_runtime" not in new
+
+
+# --- the script's own package ---------------------------------------------------------------------------------------
+
+LOADER = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def load():
+    return DataLoader(TensorDataset(torch.randn(64, 4), torch.zeros(64).long()), 8, shuffle=True)
+"""
+
+
+def project(folder: Path, *parts: str) -> Path:
+    """A script in a folder of a project, and a package `digits` beside or round it."""
+    (folder / "digits").mkdir(parents=True)
+    (folder / "digits" / "__init__.py").touch()
+    (folder / "digits" / "corpus.py").write_text(LOADER)
+    script = folder.joinpath(*parts, "train.py")
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text("import sys\nfrom digits.corpus import load\n" + NET + "loader = load()\n" + LOOP)
+    return script
+
+
+@pytest.mark.parametrize("parts", [("digits",), ("digits", "bin")], ids=["in the package", "below it"])
+def test_the_package_that_a_script_stands_in_is_migrated_with_it(
+    parts: tuple[str, ...], tmp_path: Path
+) -> None:
+    plan = migrate(project(tmp_path / "home", *parts))
+    up = "/".join(".." for _ in parts)
+    lines = new_bytes(plan).decode().splitlines()
+    place = lines.index("from digits.corpus import load")
+    assert lines[place - 2 : place] == [
+        "import os",
+        f'sys.path.insert(1, os.path.abspath(os.path.join(os.path.dirname(__file__), "{up}")))',
+    ]
+    script, files = files_in(tmp_path / "out", plan, "vendor")
+    assert script == tmp_path.joinpath("out", *parts, "train.py")
+    assert tmp_path / "out" / "digits" / "corpus.py" in {file.path for file in files}
+    assert any(
+        b"DistributedSampler(" in text for module, text in plan.texts.items() if module is not plan.entry
+    )
+
+
+def test_a_package_of_the_project_is_migrated_where_the_project_is_marked_as_one(tmp_path: Path) -> None:
+    script = project(tmp_path / "home", "tools")
+    assert len(migrate(script).modules) == 1
+    (tmp_path / "home" / "setup.py").touch()
+    assert len(migrate(script).modules) == 3
 
 
 # --- any file -------------------------------------------------------------------------------------------------------

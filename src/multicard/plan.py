@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from multicard.edits import Edit, Side, apply
@@ -93,6 +94,8 @@ class Plan:
     """The new UTF-8 data of each module, changed or not."""
     helpers: frozenset[str] = frozenset()
     """Names that the migrated script takes from the runtime."""
+    above: Path | None = None
+    """The folder over the script's that its own package is found in."""
 
     @property
     def left(self) -> tuple[Finding, ...]:

@@ -26,6 +26,8 @@ class Program:
     roots: tuple[Path, ...]
     skipped: tuple[SourceError, ...] = ()
     """Local modules that are imported but cannot be parsed."""
+    above: Path | None = None
+    """The folder over the script's where its own package was found: Python finds it there only if it is told."""
 
     def find(self, name: str) -> Module | None:
         """The local module of that dotted name, if it was read."""
@@ -38,13 +40,27 @@ class _Reader:
     modules: dict[str, Module] = field(default_factory=dict)
     by_path: dict[Path, Module] = field(default_factory=dict)
     skipped: list[SourceError] = field(default_factory=list)
+    above: Path | None = None
 
     def locate(self, name: str) -> Path | None:
         parts = name.split(".")
         for root in self.roots:
-            base = root.joinpath(*parts)
-            for path in (base / "__init__.py", base.with_name(base.name + ".py")):
-                if path.is_file():
+            path = _module_in(root, parts)
+            if path is not None:
+                return path
+        return self.locate_above(parts)
+
+    def locate_above(self, parts: list[str]) -> Path | None:
+        """A module of the package that the script itself stands in, or of the project that is installed for it."""
+        home = self.roots[0]
+        for root in [*home.parents][:_ABOVE]:
+            package = root / parts[0]
+            own = package == home or package in home.parents
+            if package.is_dir() and (own or any((root / mark).exists() for mark in _PROJECT)):
+                path = _module_in(root, parts)
+                if path is not None:
+                    self.roots.append(root)
+                    self.above = self.above or root
                     return path
         return None
 
@@ -75,6 +91,20 @@ class _Reader:
         self.roots += [root for root in _appended_roots(module) if root not in self.roots]
         for name in _imports(module):
             self.load(name)
+
+
+def _module_in(root: Path, parts: list[str]) -> Path | None:
+    base = root.joinpath(*parts)
+    for path in (base / "__init__.py", base.with_name(base.name + ".py")):
+        if path.is_file():
+            return path
+    return None
+
+
+_ABOVE = 2
+"""So many folders above the script's are looked into, and copied along with it."""
+_PROJECT = ("setup.py", "pyproject.toml", "setup.cfg", ".git")
+"""What stands in the folder of a project, whose packages are installed where they are."""
 
 
 def _imports(module: Module) -> Iterator[str]:
@@ -161,4 +191,4 @@ def read_program(path: Path) -> Program:
     reader.by_path[path.resolve()] = entry
     reader.modules["__main__"] = entry
     reader.follow(entry)
-    return Program(entry, reader.modules, tuple(reader.roots), tuple(reader.skipped))
+    return Program(entry, reader.modules, tuple(reader.roots), tuple(reader.skipped), reader.above)

@@ -160,7 +160,7 @@ def settle(
     kept, texts, helpers = _written(facts, kept, runtime, rank_is_global=rank_is_global)
     order = {module: index for index, module in enumerate(facts.modules)}
     kept.sort(key=lambda finding: (order.get(finding.site.module, 0), finding.site.line, finding.code))
-    return Plan(facts.program.entry, facts.modules, tuple(kept), texts, helpers)
+    return Plan(facts.program.entry, facts.modules, tuple(kept), texts, helpers, facts.program.above)
 
 
 def left(finding: Finding, why: Text, advice: Text) -> Finding:

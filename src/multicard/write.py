@@ -60,7 +60,8 @@ def files_in(
             )
         )
     near = _near(plan, home)
-    base = Path(os.path.commonpath([home, *(path.parent for path in near.values())]))
+    above = [plan.above] if plan.above is not None else []
+    base = Path(os.path.commonpath([home, *above, *(path.parent for path in near.values())]))
     script = target / home.relative_to(base) / plan.entry.path.name
     copied = _runtime(plan, script.parent, runtime)
     files = [_file(plan, module, target / path.relative_to(base)) for module, path in near.items()]

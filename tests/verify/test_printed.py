@@ -30,6 +30,7 @@ def test_numbers_are_read(line: str, numbers: list[str]) -> None:
         ("2026-11-30 18:30:27 step 4", ["4"]),
         ("saved runs/20261130-194738-188103/best.pth 2", ["2"]),
         ("120 it/s, 7 right", ["7"]),
+        ("acc 0.56 (945 tokens)  13686 tok/s, 31 images per second", ["0.56", "945"]),
         ("总耗时：45.1 秒", []),
         ("steps_per_sec/train 12 27.31 of 3", ["3"]),
         ("saved in runs/1130_224903/best.pth 2", ["2"]),

@@ -38,6 +38,8 @@ class Plan:
     turns: int = (
         0  # loops over batches made by hand get those of all ranks: 1 together, 2 one after the other
     )
+    mates: tuple[str, ...] = ()  # traces of an earlier run, whose ranks' batches are padded as one
+    each: tuple[tuple[str, int], ...] = ()  # lines that draw for each sample, and how often
     cuda: bool = False  # answer True to torch.cuda.is_available()
 
     def write(self, path: Path) -> None:
@@ -49,5 +51,6 @@ def read_plan(path: Path) -> Plan:
     data["links"] = tuple((a, b) for a, b in data["links"])
     data["arguments"] = tuple(data["arguments"])
     data["larger"] = tuple((a, b) for a, b in data["larger"])
-    data["recorded"] = tuple(data["recorded"])
+    data["recorded"], data["mates"] = tuple(data["recorded"]), tuple(data["mates"])
+    data["each"] = tuple((a, b) for a, b in data["each"])
     return Plan(**data)

@@ -16,8 +16,13 @@ NUMBER = re.compile(
 BAR = re.compile(r"\d%\|.*\||\d(?:it/s|s/it)\b|\r.+\r")  # a progress bar: what it shows depends on the clock
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # a number before one of these is a duration or a speed, a number after one of those too
+COUNTED = (
+    "its?|iters?|iterations?|steps?|batch(?:es)?|samples?|ex|examples?|imgs?|images?|frames?|toks?|tokens?|words?|chars?"
+    "|sents?|sentences?|seqs?|sequences?|rows?|items?|episodes?|graphs?|nodes?|points?"
+)
 UNIT = re.compile(
-    r"\s*(?:s|sec|secs|seconds?|ms|us|mins?|minutes?|hours?|h|m|it/s|s/it|samples/s(?:ec)?|img/s|fps|秒|分钟?|小时|毫秒|MB|GB|KB|MiB|GiB)(?![a-zA-Z_])"
+    rf"\s*(?:(?:{COUNTED})(?:/| per )(?:s|sec|second|min|minute|h|hour)"
+    r"|s|sec|secs|seconds?|ms|us|mins?|minutes?|hours?|h|m|s/it|fps|秒|分钟?|小时|毫秒|MB|GB|KB|MiB|GiB)(?![a-zA-Z_])"
 )
 NAME = re.compile(
     r"(?:time|elapsed|eta|took|takes|cost|duration|speed|throughput|ms/batch|s/batch|pid|port|memory|mem|date|时间|用时|耗时|速度|总耗时|剩余)[^\d]{0,12}$",

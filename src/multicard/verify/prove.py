@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from multicard.messages import Text
-from multicard.verify import causes, endings, trial
+from multicard.verify import causes, endings, nearer, trial
 from multicard.verify.checks import compare, ranks, steps, streams
 from multicard.verify.doing import doing_in
 from multicard.verify.evidence import Event, Pair, Trace, batches_per_step
@@ -61,24 +62,33 @@ def _attempt(options: Options, folder: Path, progress: Progress, *, cuda: bool) 
     if migrated.outcome.ended == "hung":
         return _hung(options, migrated)
     again = partial(
-        trial.run, "original", options, folder, lambda s, t: progress("original", s, t), migrated, cuda=cuda
+        trial.run,
+        "original",
+        options,
+        folder,
+        lambda s, t: progress("original", s, t),
+        replay=True,
+        cuda=cuda,
     )
     turns = 1 if migrated.events("turns") else 0
-    original = again(turns=turns)
+    settings: dict[str, Any] = {"turns": turns}
+    original = again(**settings)
     if turns and original.outcome.ended == "failed":
         turns = 2  # batches that cannot be one: sorted by length, say
-        original = again(turns=turns)
+        settings = {"turns": turns}
+        original = again(**settings)
     if not cuda and _refused(original):
         return None
     split = _batches_to_split(original, migrated)
     if split > 1:
-        original = again(split=split)
+        settings = {"split": split}
+        original = again(**settings)
     elif wants_larger(original, migrated):
         larger = again(larger=sizes(migrated))
         if _accepted(larger, original, migrated, turns=turns):
-            original = larger
+            original, settings = larger, {"larger": sizes(migrated)}
         elif original.outcome.ended == "finished":
-            original = again(turns=turns)  # the first attempt's files are gone
+            original = again(**settings)  # the first attempt's files are gone
     if original.outcome.ended != "finished":
         (folder / "alone").mkdir()
         few = replace(options, steps=min(options.steps, 3), full=False)
@@ -86,7 +96,18 @@ def _attempt(options: Options, folder: Path, progress: Progress, *, cuda: bool) 
             "original", few, folder / "alone", lambda s, t: progress("original", s, t), cuda=cuda
         )
         return _incomparable(options, original, alone, migrated)
-    return _compared(options, original, migrated)
+    verdict = _compared(options, original, migrated)
+    hints = nearer.hints(original, migrated, folder) if nearer.apart(verdict) else None
+    if hints is None:
+        return verdict
+    migrated = trial.run(
+        "migrated", options, folder, lambda s, t: progress("migrated", s, t), hints=hints, cuda=cuda
+    )
+    if migrated.outcome.ended != "finished":
+        return verdict
+    original = again(hints=hints, **settings)
+    second = _compared(options, original, migrated) if original.outcome.ended == "finished" else verdict
+    return verdict if nearer.apart(second) else nearer.told(second, hints)
 
 
 def _cut_short(run: Run) -> bool:

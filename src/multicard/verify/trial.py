@@ -33,6 +33,16 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Hints:
+    """What two runs have told that lets two more be nearer to each other."""
+
+    mates: tuple[str, ...]  # traces of the ranks, where batches are padded otherwise than as one
+    each: dict[
+        str, tuple[tuple[str, int], ...]
+    ]  # of each role, the lines that draw for each sample, and how often
+
+
+@dataclass(frozen=True)
 class Run:
     """One run: how it ended, what its processes recorded, printed and wrote."""
 
@@ -140,11 +150,12 @@ def run(
     options: Options,
     folder: Path,
     progress: launch.Progress,
-    recorded: Run | None = None,
     split: int = 1,
     larger: tuple[tuple[int, int], ...] = (),
     *,
+    replay: bool = False,
     turns: int = 0,
+    hints: Hints | None = None,
     cuda: bool = False,
 ) -> Run:
     home = folder / role
@@ -176,11 +187,13 @@ def run(
         full=options.full,
         seconds=options.timeout * 0.4,
         recorded=tuple(str(folder / "migrated" / f"rank{r}" / "trace.jsonl") for r in range(options.nproc))
-        if recorded
+        if replay
         else (),
         split=split,
         larger=larger,
         turns=turns,
+        mates=hints.mates if hints and role == "migrated" else (),
+        each=hints.each[role] if hints else (),
         cuda=cuda,
     )
     plans = launch.ranks_of(plan, world, home)

@@ -32,6 +32,7 @@ def die_with_the_launcher() -> None:
 def install(plan: Plan) -> None:
     from multicard.verify.probe import (
         batchnorm,
+        each_sample,
         groups,
         loaders,
         lookups,
@@ -47,6 +48,7 @@ def install(plan: Plan) -> None:
     shim.install(plan)
     loaders.install(plan)
     randomness.install(plan)
+    each_sample.install(plan)
     training.install(plan)
     modules.install(plan)
     if plan.role == "migrated":
@@ -128,13 +130,14 @@ def end(code: int) -> None:
 
 def leave() -> None:
     """The last thing that happens: files that the script left open are closed, then compared."""
-    from multicard.verify.probe import by_hand, contents, scalars
+    from multicard.verify.probe import by_hand, contents, each_sample, scalars
     from multicard.verify.probe import record as recording
 
     record = recording.record()
     if not record.mine:
         return
     by_hand.ended()
+    each_sample.told()
     for thing in gc.get_objects():
         if issubclass(type(thing), io.IOBase):
             with contextlib.suppress(OSError, ValueError):

@@ -25,7 +25,7 @@ from torch.utils.data._utils import fetch
 
 from multicard.verify.evidence import EVALUATION
 from multicard.verify.plan import Plan
-from multicard.verify.probe import modules, randomness, scalars, streams
+from multicard.verify.probe import modules, padding, randomness, scalars, streams
 from multicard.verify.probe import record as recording
 from multicard.verify.probe.patching import Function, replace
 from multicard.verify.probe.replay import DealtLoader, Replay
@@ -41,6 +41,8 @@ class Batch(list[Any]):
     """Indices on their way to a worker, which is told what to seed each sample with."""
 
     tag: tuple[int, ...] = ()
+    whole: Sequence[Any] = ()  # those of all ranks, which are put into one batch, of which these are a part
+    first: int = 0
 
 
 @dataclass
@@ -107,6 +109,7 @@ class Course:
     def __init__(self) -> None:
         self.plan: Plan | None = None
         self.replay: Replay | None = None
+        self.mates: dict[tuple[str, int], DealtLoader] = {}  # what an earlier run dealt
         self.made: dict[str, int] = {}
         self.moment = 0  # counts passes and batches
         self.optimizes = False  # there is an optimizer
@@ -335,6 +338,7 @@ class Watched:
                 continue
             batch = Batch(indices)
             batch.tag = (dealer.name, through.number)
+            self._beside(through, batch)
             through.batches.append(base_indices(self.dataset, batch))
             yield batch
 
@@ -356,21 +360,43 @@ class Watched:
             return self._again(dealer, [[batch] for batch in dealt]) if dealt else in_order
         return real
 
-    def _again(self, dealer: Dealer, dealt: list[list[list[int]]]) -> Iterator[list[int]]:
+    def _beside(self, through: Pass, batch: Batch) -> None:
+        """Tell what the other ranks have at the same time, if an earlier run has told."""
+        known, plan = COURSE.mates.get(through.dealer.key), COURSE.plan
+        at, dealer = len(through.batches), through.dealer
+        if known is None or plan is None or not known.trains or through.evaluates:
+            return
+        dealt = known.batches_of(through.number)
+        if at >= len(dealt) or dealt[at][plan.rank] != base_indices(self.dataset, batch):
+            return
+        inverse = self._inverse(dealer)
+        together = [index for share in dealt[at] for index in share]
+        if not isinstance(self.dataset, data.Subset):
+            batch.whole = together
+        elif all(index in inverse for index in together):
+            batch.whole = [inverse[index] for index in together]
+        batch.first = sum(map(len, dealt[at][: plan.rank]))
+
+    def _inverse(self, dealer: Dealer) -> dict[int, int]:
+        """Which sample of a subset each of the base is."""
         if dealer.inverse is None:
             dealer.inverse = {}
             if isinstance(self.dataset, data.Subset):
                 for own in range(len(self.dataset)):
                     dealer.inverse.setdefault(base_index(self.dataset, own), own)
+        return dealer.inverse
+
+    def _again(self, dealer: Dealer, dealt: list[list[list[int]]]) -> Iterator[list[int]]:
+        inverse = self._inverse(dealer)
         for shares in dealt:
             together = [index for share in shares for index in share]
             if isinstance(self.dataset, data.Subset):
-                missing = [index for index in together if index not in dealer.inverse]
+                missing = [index for index in together if index not in inverse]
                 if missing:
                     recording.record().write_once(
                         "missing", dealer.site, site=dealer.site, count=len(missing)
                     )
-                together = [dealer.inverse[index] for index in together if index in dealer.inverse]
+                together = [inverse[index] for index in together if index in inverse]
             yield together
 
 
@@ -537,6 +563,7 @@ def _give(through: Pass, fetch_next: Callable[[], Any], *, in_a_loop: bool) -> A
             indices=indices,
             firsts=_firsts(batch, _share_starts(through, given), len(indices)),
             rows=_rows(batch, len(indices)),
+            shapes=padding.shapes_of(batch),
         )
     scalars.ROWS[0] = len(indices)
     learns = torch.is_grad_enabled() and (COURSE.optimizes or by_hand.expected())
@@ -769,29 +796,38 @@ def stepped() -> None:
 
 def _fetch(original: Function) -> Function:
     def fetch_seeded(self: Any, indices: Any) -> Any:
-        tag: tuple[int, ...] = getattr(indices, "tag", ())
-        if not tag or not self.auto_collation:
+        if not getattr(indices, "tag", ()) or not self.auto_collation:
             return original(self, indices)
-        samples = []
-        with randomness.generators_kept(), randomness.as_before_training():
-            for at, index in enumerate(indices):
-                seed = randomness.mix(randomness.PHASE.seed, *tag, *_numbers(self.dataset, index))
-                randomness.seed_all(seed)
-                for reseed in own_generators(self.dataset):
-                    reseed(seed)
-                before = randomness.states() if at == 0 and tag[-1] == 0 else {}
-                samples.append(_one(self.dataset, index))
-                _note_augmentation(before, tag)
-        samples = Samples(samples)
-        samples.seeds = [
-            randomness.mix(randomness.PHASE.seed, *tag, *_numbers(self.dataset, i), 1) for i in indices
-        ]
-        try:
-            return self.collate_fn(samples)
-        finally:
-            samples.leave()
+        if indices.whole:
+            whole = _collated(self, indices.whole, indices.tag)
+            part = padding.part_of(whole, len(indices.whole), indices.first, len(indices))
+            if part is not None:
+                return part
+        return _collated(self, indices, indices.tag)
 
     return fetch_seeded
+
+
+def _collated(fetcher: Any, indices: Sequence[Any], tag: tuple[int, ...]) -> Any:
+    """The batch of these samples, each with random numbers of its own."""
+    found = []
+    with randomness.generators_kept(), randomness.as_before_training():
+        for at, index in enumerate(indices):
+            seed = randomness.mix(randomness.PHASE.seed, *tag, *_numbers(fetcher.dataset, index))
+            randomness.seed_all(seed)
+            for reseed in own_generators(fetcher.dataset):
+                reseed(seed)
+            before = randomness.states() if at == 0 and tag[-1] == 0 else {}
+            found.append(_one(fetcher.dataset, index))
+            _note_augmentation(before, tag)
+    samples = Samples(found)
+    samples.seeds = [
+        randomness.mix(randomness.PHASE.seed, *tag, *_numbers(fetcher.dataset, i), 1) for i in indices
+    ]
+    try:
+        return fetcher.collate_fn(samples)
+    finally:
+        samples.leave()
 
 
 class Samples(list[Any]):
@@ -892,6 +928,8 @@ def install(plan: Plan) -> None:
     data.dataset.random_split = data.random_split
     if plan.recorded:
         COURSE.replay = Replay.read(plan.recorded, plan.split)
+    if plan.mates:
+        COURSE.mates = {loader.key: loader for loader in Replay.read(plan.mates).loaders}
     replace(data.DataLoader, "__init__", _init)
     replace(data.DataLoader, "__len__", _length)
     replace(data.DataLoader, "__iter__", _iter)

@@ -49,6 +49,8 @@ class Phase:
         samples: Sequence[int] = (),
     ) -> None:
         """Another batch is at hand: all generators start anew from its key."""
+        for note in TURNED:
+            note()
         self.key, self.draws, self.sizes, self.rank, self.samples = key, 0, tuple(sizes), rank, samples
         seed_all(mix(self.seed, *key))
 
@@ -64,6 +66,7 @@ class Phase:
         return sum(self.sizes[: self.rank])
 
 
+TURNED: list[Callable[[], None]] = []  # called before another batch is at hand
 PHASE = Phase()
 
 

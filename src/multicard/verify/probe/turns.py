@@ -20,6 +20,7 @@ from torch import Tensor
 from multicard.verify.plan import Plan
 from multicard.verify.probe import randomness
 from multicard.verify.probe import record as recording
+from multicard.verify.probe.patching import replace
 
 DEALS, SPEAKS, VARIES = "share_of", "print_log", "vary_seed"
 SHARE, TOGETHER, SAY = "__multicard_share__", "__multicard_together__", "__multicard_say__"
@@ -221,6 +222,22 @@ def vary(variation: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
     return result
 
 
+def _in_any_order(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Batches that are sorted by length are not when they are put together; what is packed is the same."""
+
+    def pack(
+        input: Tensor,  # noqa: A002
+        lengths: Any,
+        batch_first: bool = False,  # noqa: FBT001, FBT002
+        enforce_sorted: bool = True,  # noqa: FBT001, FBT002
+    ) -> Any:
+        known = [int(length) for length in lengths]
+        in_order = enforce_sorted and known == sorted(known, reverse=True)
+        return original(input, lengths, batch_first=batch_first, enforce_sorted=in_order)
+
+    return pack
+
+
 class Rewrite(ast.NodeTransformer):
     """Puts the walks above in the place of what loops walk through, and listens to what ranks keep to themselves."""
 
@@ -298,6 +315,8 @@ def install(plan: Plan) -> None:
     setattr(builtins, TOGETHER, all_shares)
     setattr(builtins, SAY, say)
     setattr(builtins, VARY, vary)
+    if plan.recorded:
+        replace(torch.nn.utils.rnn, "pack_padded_sequence", _in_any_order)
     if plan.turns and plan.recorded:
         for line in Path(plan.recorded[0]).read_text(encoding="utf-8").splitlines():
             if '"kind":"turns"' in line:

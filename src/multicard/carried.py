@@ -89,6 +89,10 @@ class Reading:
         """What a value is before the loop: zero, empty, …; nothing where that is not seen."""
         return self._by.start(name)
 
+    def source(self) -> ast.expr:
+        """What the loop goes over, as it is made."""
+        return self._by.source()
+
     def around(self) -> ast.For | ast.While | None:
         """The loop that goes round this one, in its function."""
         return self._by.around()
@@ -220,10 +224,38 @@ class _Reader:
         self.loop = loop
         self.reading = Reading(module, loop, reader=self)
         self.scope = facts.scope(module, loop)
-        self.counter = _counter(loop)
+        self.counter = self._counter()
         self.inside = held(loop)
         self.writes: dict[str, list[tuple[str, ast.AST, ast.expr | None]]] = {}
         self.roots: dict[str, ast.expr] = {}
+
+    def _counter(self) -> str:
+        """The name that counts the batches: `for i, batch in enumerate(loader)`, also if that has a name of its own."""
+        target = self.loop.target
+        node: ast.expr | None = self.source()
+        while isinstance(node, ast.Call):
+            function = node.func
+            name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+            if name == "enumerate" and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
+                return target.elts[0].id
+            node = node.args[0] if node.args else None
+        return ""
+
+    def source(self) -> ast.expr:
+        """What the loop goes over: `enumerate(loader)`, also where that has a name, as a progress bar has."""
+        over = self.loop.iter
+        if isinstance(over, ast.Name):
+            for statement in self._before(self.scope):
+                match statement:
+                    case ast.Assign(targets=[ast.Name(id=target)], value=ast.Call() as value) if (
+                        target == over.id
+                    ):
+                        return value
+                    case _ if over.id in _bound_by(statement):
+                        return over
+                    case _:
+                        continue
+        return over
 
     def read(self) -> Reading:
         self._collect(self.loop.body)
@@ -494,6 +526,8 @@ class _Reader:
     def _runs(self, name: str, writes: list[tuple[str, ast.AST, ast.expr | None]]) -> bool:
         """Whether each write is linear in the value so far: `m = (m * i + x) / (i + 1)`, `m = 0.9 * m + 0.1 * x`."""
         mentioned = False
+        if not _is_plain(self.roots[name]):
+            return False
         for _, node, value in writes:
             if value is None or not all(self._asks_alike(test, name) for test in self.tests(node)):
                 return False
@@ -1064,17 +1098,8 @@ def _part(target: ast.expr, value: ast.expr, name: str, module: Module) -> ast.e
     return None
 
 
-def _counter(loop: ast.For) -> str:
-    """The name that counts the batches: `for i, batch in enumerate(loader)`."""
-    node = loop.iter
-    while isinstance(node, ast.Call):
-        function = node.func
-        name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
-        if (
-            name == "enumerate"
-            and isinstance(loop.target, ast.Tuple)
-            and isinstance(loop.target.elts[0], ast.Name)
-        ):
-            return loop.target.elts[0].id
-        node = node.args[0] if node.args else ast.Constant(None)
-    return ""
+def _is_plain(node: ast.expr) -> bool:
+    """Whether an expression is a name, or an attribute of one: it means after the loop what it means in it."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name)

@@ -11,8 +11,9 @@ from functools import cached_property
 
 from multicard.carried import Carried, How, Reading, walk_scope
 from multicard.facts import Facts
+from multicard.last_batch import read_after
 from multicard.tree import held, nodes, walk
-from multicard.values import Class, Const, Data, Obj, data_of
+from multicard.values import Class, Const, Data, Func, Obj, data_of
 
 _SAME_NUMBER = frozenset(
     {"detach", "cpu", "numpy", "clone", "double", "float", "tolist", "cuda", "to", "item"}
@@ -22,6 +23,7 @@ _OTHER_TRADE = frozenset(
     {"model", "wrapped", "optimizer", "loader", "writer", "file", "dataset", "scheduler", "scaler", "iter"}
 )
 """An object that holds one of these does more than to add up."""
+_CHOOSING = frozenset({"argmax", "argmin", "max", "min", "multinomial", "sample", "choice", "topk", "sort"})
 _DEEP = 5
 
 
@@ -41,9 +43,10 @@ class _Steps:
         self.reading = reading
         self.find_agreed = agreed
         self.inside = held(self.loop)
+        self.known: frozenset[str] = frozenset()
 
     def found(self) -> list[Carried]:
-        return [*self._lists(), *self._holders(), *self._averages()]
+        return [*self._holders(), *self._lists(), *self._averages()]
 
     # --- lists -----------------------------------------------------------------------------------------------
 
@@ -89,28 +92,75 @@ class _Steps:
 
     def _holders(self) -> Iterator[Carried]:
         done = set(self.reading.of(How.METER))
+        for name, (root, node) in self.even.items():
+            if name not in done and self._read_later(root):
+                yield Carried(name, How.STATE, node)
+
+    @cached_property
+    def even(self) -> dict[str, tuple[ast.Name | ast.Attribute, ast.AST]]:
+        """Objects of the script's that are told numbers of each step, and only add them up, by name."""
+        found = self._told_evenly()
+        while len(found) > len(self.known):  # one may be told what another has added up
+            self.known = frozenset(found)
+            found = self._told_evenly()
+        return found
+
+    def _told_evenly(self) -> dict[str, tuple[ast.Name | ast.Attribute, ast.AST]]:
+        found: dict[str, tuple[ast.Name | ast.Attribute, ast.AST]] = {}
+        odd = set()
         for node in self._nodes:
             match node:
                 case ast.Call(func=ast.Attribute(value=owner, attr=attr), args=args, keywords=keywords):
-                    given = [*args, *(keyword.value for keyword in keywords)]
+                    given = [*args, *(keyword.value for keyword in keywords if keyword.arg is not None)]
                 case _:
                     continue
             root = _root(owner)
-            if root is None or self.module.text(root) in done:
+            if root is None or not any(data_of(self.facts.values(part)).models for part in given):
                 continue
-            told = any(data_of(self.facts.values(part)).models for part in given)
-            if told and self._adds_evenly(owner, attr) and self._every_rank(node) and self._read_later(root):
-                done.add(self.module.text(root))
-                yield Carried(self.module.text(root), How.STATE, node)
+            name = self.module.text(root)
+            found.setdefault(name, (root, node))
+            if not (
+                self._adds_evenly(owner, attr) and self._every_rank(node) and all(map(self._told, given))
+            ):
+                odd.add(name)
+        return {name: place for name, place in found.items() if name not in odd}
+
+    def _told(self, value: ast.expr) -> bool:
+        """Whether a meter is told a number, a sum over the batch, its size, or what all ranks have."""
+        match value:
+            case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Dict(values=parts):
+                return all(map(self._told, parts))
+            case ast.Starred():
+                return False
+            case ast.BinOp(left=left, op=ast.Mult(), right=right) if self._size(right):
+                return self._told(left)
+            case _:
+                return self._alike(value) or self._size(value) or self._counted(value) or self._scalar(value)
+
+    def _scalar(self, value: ast.expr) -> bool:
+        """Whether a value is one number, chosen by nobody: `loss.item()`, and not `out.argmax().item()`."""
+        if self._number(value):
+            return True
+        match value:
+            case ast.Call(func=ast.Attribute(value=inner, attr="item")):
+                writes = self.reading.writes.get(self.module.text(inner), [])
+                chosen = [inner, *(given for _, _, given in writes if given is not None)]
+                return not any(
+                    isinstance(part, ast.Attribute) and part.attr in _CHOOSING
+                    for one in chosen
+                    for part in walk(one)
+                )
+            case ast.Call() if any(isinstance(item, Func) for item in self.facts.values(value.func)):
+                data = [item for item in self.facts.values(value) if isinstance(item, Data) and item.models]
+                return bool(data) and all(item.tags & {"averaged", "summed", "count"} for item in data)
+            case _:
+                return False
 
     def _adds_evenly(self, owner: ast.expr, method: str) -> bool:
         """Whether a method only adds to what objects of the script's classes keep, in proportion to what it is told."""
         objs = [value for value in self.facts.values(owner) if value != Const(None)]
         return bool(objs) and all(
-            isinstance(obj, Obj)
-            and obj.kind == "instance"
-            and obj.cls is not None
-            and _evenly(obj, method, _DEEP)
+            isinstance(obj, Obj) and obj.kind == "instance" and obj.cls is not None and _evenly(obj, method)
             for obj in objs
         )
 
@@ -125,7 +175,8 @@ class _Steps:
             values = [value for _, _, value in writes if value is not None]
             if not all(self._number(value) for value in values) or all(map(self._alike, values)):
                 continue
-            if all(self._every_rank(node) for _, node, _ in writes) and self._read_after(root):
+            read = self._read_after(root) if isinstance(root, ast.Attribute) else self._read_next(name)
+            if read and all(self._every_rank(node) for _, node, _ in writes):
                 yield Carried(name, How.MEAN, writes[0][1])
 
     # --- numbers ---------------------------------------------------------------------------------------------
@@ -145,6 +196,10 @@ class _Steps:
                 return self._number(inner, deep)
             case ast.Name(id=name):
                 return (name in self.losses and self._mean(value)) or self._named(name, deep)
+            case ast.BinOp(left=ast.Subscript(value=one), op=ast.Div(), right=ast.Subscript(value=other)) if (
+                self.module.text(one) == self.module.text(other)
+            ):
+                return self.module.text(one) in self.known
             case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
                 parts = [self._number(left, deep), self._number(right, deep)]
                 return any(parts) and all(
@@ -176,10 +231,11 @@ class _Steps:
     def _mean(self, value: ast.expr) -> bool:
         """Whether a tensor of the model's is a mean over the batch, as far as is seen."""
         data = [item for item in self.facts.values(value) if isinstance(item, Data)]
-        tags = {tag for item in data for tag in item.tags}
-        return any(item.models for item in data) and (
-            "averaged" in tags or not tags & {"summed", "count", "each"}
-        )
+        if isinstance(value, ast.Name) and value.id in self.losses:
+            return not any(
+                item.tags & {"summed", "count", "each"} and "averaged" not in item.tags for item in data
+            )
+        return any(item.models and "averaged" in item.tags for item in data)
 
     def _counted(self, value: ast.expr) -> bool:
         """Whether a value is a sum over the batch."""
@@ -264,6 +320,9 @@ class _Steps:
             for node in nodes(scope, ast.Name)
         )
 
+    def _read_next(self, name: str) -> bool:
+        return read_after(self.facts, self.module, self.loop, name)
+
     def _made_inside(self, name: str) -> bool:
         """Whether a turn of the loop makes the value anew."""
         targets = {node.id for node in walk(self.loop.target) if isinstance(node, ast.Name)}
@@ -290,14 +349,10 @@ def _keys(owner: ast.expr) -> Iterator[ast.expr]:
         owner = owner.value
 
 
-def _evenly(obj: Obj, method: str, deep: int) -> bool:
+def _evenly(obj: Obj, method: str) -> bool:
     """Whether a method of an object changes it in proportion to what it is given, and the object does nothing else."""
     values = [value for held_values in obj.attrs.values() for value in held_values]
-    if (
-        obj.cls is None
-        or not deep
-        or any(isinstance(value, Obj) and value.kind in _OTHER_TRADE for value in values)
-    ):
+    if obj.cls is None or any(isinstance(value, Obj) and value.kind in _OTHER_TRADE for value in values):
         return False
     functions = _methods(obj.cls)
     if method not in functions or len(functions) > _MANY:

@@ -36,7 +36,7 @@ def last_losses(facts: Facts, module: Module, loop: ast.For) -> Iterator[Carried
     for name, values in bound.items():
         loss = name in backward | scaled or _is_number(facts, values[-1])
         data = [item for item in facts.values(values[-1]) if isinstance(item, Data)]
-        if not loss or not any(item.models for item in data) or not _read_after(facts, module, loop, name):
+        if not loss or not any(item.models for item in data) or not read_after(facts, module, loop, name):
             continue
         if _from_before(loop, name, len(values)):
             continue
@@ -83,7 +83,7 @@ def _from_before(loop: ast.For, name: str, times: int) -> bool:
     return len(stores) != times or read_first or any(node.lineno < first.lineno for node in early)
 
 
-def _read_after(facts: Facts, module: Module, loop: ast.For, name: str) -> bool:
+def read_after(facts: Facts, module: Module, loop: ast.For, name: str) -> bool:
     """Whether the next that happens to a name after a loop is that it is read."""
     scope = facts.scope(module, loop)
     end = loop.end_lineno or 0

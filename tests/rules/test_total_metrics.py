@@ -195,6 +195,28 @@ def test_what_evaluation_counts_is_put_together(part: str, after: str) -> None:
     assert (added(script, text), reasons) == (after, [])
 
 
+BAR = "from tqdm import tqdm\n"
+
+
+def test_the_batches_of_a_named_progress_bar_are_counted() -> None:
+    part = evaluation("loss = 0", "loss += criterion(out, y).item()", "print(loss / (i + 1))").replace(
+        "    for x, y in val_loader:", "    bar = tqdm(enumerate(val_loader))\n    for i, (x, y) in bar:"
+    )
+    script = BAR + NET + LOOP + part
+    text, _ = migrate(rule, script)
+    assert added(script, text) == "    loss = all_reduce_sum(loss)\n    i = global_batches(val_loader) - 1"
+
+
+def test_a_running_mean_over_a_named_progress_bar() -> None:
+    loop = COUNTED.replace(
+        "    for i, (x, y) in enumerate(loader):",
+        "    bar = tqdm(enumerate(loader))\n    for i, (x, y) in bar:",
+    )
+    script = BAR + NET + loop + "        mean = (mean * i + loss.item()) / (i + 1)\n    print(mean)\n"
+    text, _ = migrate(rule, script)
+    assert added(script, text) == "    mean = all_reduce_mean(mean)"
+
+
 @pytest.mark.parametrize("part", LEFT_ALONE.values(), ids=LEFT_ALONE)
 def test_leaves_alone(part: str) -> None:
     script = NET + LOOP + part
@@ -367,6 +389,7 @@ NO_CURVES = {
     "what all ranks have": ("rates = []", "rates.append(optimizer.param_groups[0]['lr'])", "save(rates)\n"),
     "what nobody reads": ("", "losses = []\n        losses.append(loss.item())", ""),
     "times": ("times = []", "times.append(time.time())", "save(times)\n"),
+    "what the model chose": ("chosen = []", "chosen.append(model(x).argmax().item())", "save(chosen)\n"),
 }
 
 
@@ -433,6 +456,25 @@ class Best:
             self.best = value
 
 
+class Memory:
+    def __init__(self):
+        self.rows = deque(maxlen=9)
+
+    def push(self, row):
+        self.rows.append(row)
+
+
+class Sums:
+    def __init__(self, n):
+        self.data = [0.0] * n
+
+    def add(self, *given):
+        self.data = [a + float(b) for a, b in zip(self.data, given)]
+
+    def __getitem__(self, index):
+        return self.data[index]
+
+
 class Spread:
     def __init__(self):
         self.squares, self.seen = 0.0, []
@@ -452,6 +494,18 @@ METERED = {
         "log",
     ),
     "a meter with a window": ("log = Smoothed()", "log.update(loss.item())", "print(log.average)", "log"),
+    "a list of sums": (
+        "log = Sums(3)",
+        "log.add(loss * x.shape[0], (model(x).argmax(1) == y).sum(), x.shape[0])",
+        "print(log[0] / log[2], log[1] / log[2])",
+        "log",
+    ),
+    "what the model chose, remembered": (
+        "log = Memory()",
+        "log.push((x, model(x).argmax().item(), loss.item()))",
+        "print(log)",
+        "",
+    ),
     "the largest": ("log = Best()", "log.update(loss.item())", "print(log.best)", ""),
     "squares": ("log = Spread()", "log.update(loss.item())", "print(log.squares)", ""),
     "what nobody reads": ("", "log = Log()\n        log.update(loss=loss)", "", ""),
@@ -574,3 +628,24 @@ def test_the_curve_of_batches_that_each_rank_draws_for_itself() -> None:
     )
     text, _ = migrate(rule, script)
     assert added(script, text) == "losses = all_reduce_mean(losses)"
+
+
+def test_an_average_of_what_an_object_adds_up() -> None:
+    loop = LOOP.replace("    for x", "    log = Sums(2)\n    for x")
+    script = (
+        METERS.replace("\nfrom", "from", 1)
+        + NET
+        + loop
+        + "        log.add(loss * len(x), len(x))\n        mean = log[0] / log[1]\n    print(mean)\n"
+    )
+    text, _ = migrate(rule, script)
+    assert added(script, text) == "    mean = all_reduce_mean(mean)"
+
+
+def test_what_means_something_else_after_the_loop_is_left() -> None:
+    script = (
+        NET
+        + LOOP.replace("    for x", "    sums = [torch.zeros(1)]\n    for x")
+        + ("        for k in range(1):\n            sums[k].data += loss.item()\n    print(sums)\n")
+    )
+    assert migrate(rule, script)[0] == script

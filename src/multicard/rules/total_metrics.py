@@ -134,7 +134,7 @@ def _totals(facts: Facts, module: Module, loop: ast.For, reading: Reading) -> It
         for attr, expression in meter.derived:
             lines.append(f"{name}.{attr} = {_of(expression, name)}")
     for name in reading.of(How.COUNT):
-        loader = _loader_text(facts, module, loop)
+        loader = _loader_text(facts, module, reading.source())
         if loader:
             lines.append(f"{name} = «global_batches»({loader}) - 1")
     if lines:
@@ -150,8 +150,8 @@ def _of(expression: str, name: str) -> str:
     return ast.unparse(tree)
 
 
-def _loader_text(facts: Facts, module: Module, loop: ast.For) -> str:
-    for node in walk(loop.iter):
+def _loader_text(facts: Facts, module: Module, over: ast.expr) -> str:
+    for node in walk(over):
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and facts.only(
             facts.values(node), facts.loaders
         ):

@@ -159,6 +159,79 @@ def test_who_had_which(record: Pair, state: str) -> None:
     assert samples.check_dealt(record).state == state
 
 
+def rehearsed(
+    how: str, samples: list[int], *, workers: int = 0, drawn: tuple[str, ...] = ("python",)
+) -> Event:
+    key = ["ddp.py:5", 0]
+    return {
+        "kind": "rehearsed",
+        "key": key,
+        "how": how,
+        "samples": samples,
+        "workers": workers,
+        "drawn": list(drawn),
+    }
+
+
+def drawing(rank: int, *, torch: int = 0) -> Event:
+    return {"kind": "generators", "python": rank, "torch": torch, "numpy": 0}
+
+
+FIRST, SECOND = list(range(0, 40, 2)), list(range(1, 40, 2))
+MIXED = list(range(0, 40, 3))
+REHEARSALS: dict[str, tuple[list[list[Event]], int]] = {
+    "shuffled by each rank, then shared out": (
+        [
+            [drawing(0), rehearsed("alike", FIRST), rehearsed("own", FIRST)],
+            [drawing(1), rehearsed("alike", SECOND), rehearsed("own", MIXED)],
+        ],
+        7,
+    ),
+    "but the ranks draw alike": (
+        [
+            [drawing(0), rehearsed("alike", FIRST), rehearsed("own", FIRST)],
+            [drawing(0), rehearsed("alike", SECOND), rehearsed("own", MIXED)],
+        ],
+        0,
+    ),
+    "but their workers draw alike": (
+        [
+            [drawing(0), rehearsed("alike", FIRST, workers=2), rehearsed("own", FIRST, workers=2)],
+            [drawing(1), rehearsed("alike", SECOND, workers=2), rehearsed("own", MIXED, workers=2)],
+        ],
+        0,
+    ),
+    "by generators of their own": (
+        [
+            [rehearsed("alike", FIRST, drawn=()), rehearsed("own", FIRST, drawn=())],
+            [rehearsed("alike", SECOND, drawn=()), rehearsed("own", MIXED, drawn=())],
+        ],
+        7,
+    ),
+    "shared out, then shuffled": (
+        [
+            [drawing(0), rehearsed("alike", FIRST), rehearsed("own", FIRST)],
+            [drawing(1), rehearsed("alike", SECOND), rehearsed("own", SECOND)],
+        ],
+        0,
+    ),
+    "drawn from all of it": (
+        [
+            [drawing(0), rehearsed("alike", FIRST), rehearsed("own", FIRST)],
+            [drawing(1), rehearsed("alike", FIRST), rehearsed("own", MIXED)],
+        ],
+        0,
+    ),
+    "not read on all ranks": ([[drawing(0), rehearsed("own", FIRST)], [drawing(1)]], 0),
+}
+
+
+@pytest.mark.parametrize(("ranks", "count"), REHEARSALS.values(), ids=REHEARSALS)
+def test_shares_that_each_rank_draws_overlap(ranks: list[list[Event]], count: int) -> None:
+    record = pair(Trace(()), *(trace(events) for events in ranks))
+    assert streams.drawn_apart(record, ("ddp.py:5", 0)) == count
+
+
 @pytest.mark.parametrize(("own", "kind"), [([[1, 2], [1, 2]], "right"), ([[1, 2], [2, 1]], "repeated")])
 def test_an_order_may_repeat_if_the_originals_does(own: Batches, kind: str) -> None:
     many = [[[n * 10 + i for i in range(4)] for n in part] for part in own]

@@ -289,6 +289,14 @@ def of_dealing(pair: Pair) -> Cause | None:
             return cause(
                 pair, "MC201", site, "every rank goes through the whole data set", "每个进程都遍历整个数据集"
             )
+        case "drawn":
+            return cause(
+                pair,
+                "MC201",
+                site,
+                "each rank shuffles the stream by itself and takes a share of that: shuffle alike, or share out first",
+                "各进程各自打乱数据流再取一份：应使用相同的种子打乱，或先分片再打乱",
+            )
         case "foreign":
             return cause(
                 pair,

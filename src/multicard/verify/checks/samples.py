@@ -148,6 +148,10 @@ def check_dealt(pair: Pair) -> Check:
     texts = {
         "same": ("all ranks had the same samples", "所有进程拿到相同的样本"),
         "doubled": (f"{bad.count} samples dealt more than once", f"{bad.count} 个样本被重复分发"),
+        "drawn": (
+            f"{bad.count} samples come to several ranks, for each draws an order of its own and takes a share of that",
+            f"{bad.count} 个样本会分到多个进程：各进程各自打乱顺序再取一份",
+        ),
         "missing": (f"{bad.count} samples never dealt", f"{bad.count} 个样本从未分发"),
         "foreign": (
             f"{bad.count} samples that the original does not train on",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from multicard.messages import Text
-from multicard.verify.evidence import Key, Pair, Passage, key_of
+from multicard.verify.evidence import Event, Key, Pair, Passage, key_of
 from multicard.verify.verdict import Check
 
 
@@ -48,6 +48,9 @@ def fault(pair: Pair, passage: Passage) -> tuple[str, int, int]:
     total: Counter[int] = sum(shares, Counter())
     if len(shares) > 1 and len(total) > 1 and shares[0] and all(share == shares[0] for share in shares[1:]):
         return "same", sum(total.values()), 0
+    drawn = drawn_apart(pair, passage.key)
+    if drawn:
+        return "drawn", drawn, 0
     own = own_reading(pair, passage.key, passage.number)
     if own.whole:
         return _of_the_whole(pair, passage, total, Counter(own.samples))
@@ -75,6 +78,39 @@ def _of_the_whole(
     if missing >= (batch + 1) * pair.world * max(1, loader.get("workers") or 0):
         return "missing", missing, extra
     return "right", 0, extra
+
+
+SOME = 0.05  # of a share: as much in common is no chance
+
+
+def drawn_apart(pair: Pair, key: Key) -> int:
+    """How many samples come to several ranks where each draws for itself, of a stream that all but share out alike.
+
+    Only where the ranks do draw for themselves: where all generators that the stream draws from differ.
+    """
+    told = {
+        how: [
+            next((e for e in trace.of("rehearsed") if key_of(e) == key and e["how"] == how), None)
+            for trace in pair.ranks
+        ]
+        for how in ("own", "alike")
+    }
+    own, alike = ([e for e in events if e is not None] for events in told.values())
+    if len(own) < pair.world or len(alike) < pair.world:
+        return 0
+    drawn = {name for event in own for name in (["torch"] if event["workers"] else event["drawn"])}
+    states = [trace.of("generators") for trace in pair.ranks]
+    if any(len({tuple(e[name] for e in events) for events in states}) == 1 for name in drawn):
+        return 0
+    least = min(len(event["samples"]) for event in own)
+    found = _in_common(own)
+    return found if found > max(SOME * least, pair.world) and 4 * _in_common(alike) <= found else 0
+
+
+def _in_common(events: list[Event]) -> int:
+    """How many samples are with more than one rank."""
+    counts = Counter(sample for event in events for sample in set(event["samples"]))
+    return sum(1 for count in counts.values() if count > 1)
 
 
 FED = {"loss", "gradients", "updates", "buffers", "models", "printed", "files"}

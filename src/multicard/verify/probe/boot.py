@@ -130,7 +130,7 @@ def end(code: int) -> None:
 
 def leave() -> None:
     """The last thing that happens: files that the script left open are closed, then compared."""
-    from multicard.verify.probe import by_hand, contents, each_sample, scalars
+    from multicard.verify.probe import by_hand, contents, each_sample, rehearsal, scalars
     from multicard.verify.probe import record as recording
 
     record = recording.record()
@@ -138,6 +138,7 @@ def leave() -> None:
         return
     by_hand.ended()
     each_sample.told()
+    rehearsal.told()
     for thing in gc.get_objects():
         if issubclass(type(thing), io.IOBase):
             with contextlib.suppress(OSError, ValueError):

@@ -25,7 +25,7 @@ from torch.utils.data._utils import fetch
 
 from multicard.verify.evidence import EVALUATION
 from multicard.verify.plan import Plan
-from multicard.verify.probe import modules, padding, randomness, scalars, streams
+from multicard.verify.probe import modules, padding, randomness, rehearsal, scalars, streams
 from multicard.verify.probe import record as recording
 from multicard.verify.probe.patching import Function, replace
 from multicard.verify.probe.replay import DealtLoader, Replay
@@ -490,6 +490,9 @@ def _iter(original: Function) -> Function:
         )
         if through.replayed and dealer.counterpart is not None:
             through.seed = dealer.counterpart.seeds.get(through.number)
+        if through.number == 0 and through.seed is None and isinstance(self.dataset, data.IterableDataset):
+            assert COURSE.plan is not None
+            rehearsal.begin(COURSE.plan, self, dealer.key, own_generators(self.dataset))
         through.begun_at = COURSE.moment = COURSE.moment + 1
         iterator = original(self)
         through.iterator = weakref.ref(iterator)

@@ -32,6 +32,8 @@ class Forward:
     node: ast.Call
     mixed: bool
     """The same call trains on another way of getting there."""
+    by_mode: bool = False
+    """Gradients are recorded on all ways; the model's mode tells where it trains."""
 
 
 @dataclass(eq=False)
@@ -170,7 +172,9 @@ def _add_forwards(facts: Facts, visit: Visit) -> None:
         seen.add(event.node)
         others = [other for other in facts.by_node.get(event.node, ()) if other.kind == event.kind]
         mixed = any(facts.trains(other) for other in others)
-        visit.forwards.append(Forward(event.module, event.node, mixed))
+        silent = all(not other.grad for other in others if not facts.trains(other))
+        by_mode = mixed and not silent and all(other.evaluating != facts.trains(other) for other in others)
+        visit.forwards.append(Forward(event.module, event.node, mixed, by_mode))
         name = expression_for(facts, visit, subject)
         if name is None:
             visit.problems.append(
@@ -182,16 +186,14 @@ def _add_forwards(facts: Facts, visit: Visit) -> None:
             )
         elif name not in visit.models:
             visit.models.append(name)
-        if mixed:
-            silent = all(not other.grad for other in others if not facts.trains(other))
-            if not silent:
-                visit.problems.append(
-                    (
-                        event.node,
-                        "the same call trains, and here gradients are recorded too",
-                        "同一处调用也用于训练,且这里也记录梯度",
-                    )
+        if mixed and not silent and not by_mode:
+            visit.problems.append(
+                (
+                    event.node,
+                    "the same call trains, and here gradients are recorded too",
+                    "同一处调用也用于训练,且这里也记录梯度",
                 )
+            )
 
 
 def expression_for(facts: Facts, visit: Visit, wrapped: Obj) -> str | None:

@@ -45,6 +45,7 @@ import struct
 import sys
 import tempfile
 import time
+import weakref
 from collections import Counter, defaultdict, deque
 from datetime import timedelta
 from pathlib import Path
@@ -469,11 +470,18 @@ def _dealt(items: Iterable[T], place: _Place, *, drop_last: bool) -> Iterator[T]
 # ------------------------------------------------------------------------------------------------ data
 
 
+_PASSES: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
+"""How many passes over a data set were begun: samplers that a script makes anew for each pass go on from there."""
+
+
 class _Epochs:
     """Which draw of an order is next: the epoch that was told, or else a count of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: Any = None) -> None:
+        self._source = source
         self.number = 0
+        with contextlib.suppress(TypeError):  # a list, for instance, cannot be referred to weakly
+            self.number = _PASSES.get(source, 0)
         self._round = 0
         self._told = self._drawn = False
 
@@ -490,6 +498,8 @@ class _Epochs:
         if self._drawn and not self._told:
             self.number += 1
         self._drawn = True
+        with contextlib.suppress(TypeError):
+            _PASSES[self._source] = self.number + 1
         return self.number
 
 
@@ -530,7 +540,7 @@ class DistributedSampler(TorchDistributedSampler):  # type: ignore[type-arg]
         }
         super().__init__(dataset, **self._options)
         self._measured = len(dataset)
-        self._epochs = _Epochs()
+        self._epochs = _Epochs(dataset)
 
     def _measure(self) -> None:
         """A data set may have grown since: torch's sampler counts once only."""
@@ -955,16 +965,18 @@ def own_buffers() -> dict[str, bool]:
     return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
 
 
-def forward_of(model: Any) -> Any:
+def forward_of(model: Any, *, trains: bool | None = None) -> Any:
     """What to call where the same line trains and evaluates: the wrapped model, or the one inside.
 
         outputs = forward_of(model)(inputs)
 
     While gradients are recorded it is the wrapped model, whose forward is collective; under `no_grad` it is
-    the model inside, since ranks may hold different numbers of batches there. With one process likewise.
+    the model inside, since ranks may hold different numbers of batches there. Where gradients are recorded in
+    evaluation too, `trains` says which it is. With one process likewise.
     """
     wrapper = _wrapper_in(model)
-    return model if torch.is_grad_enabled() or wrapper is None else wrapper.module
+    collective = torch.is_grad_enabled() if trains is None else trains
+    return model if collective or wrapper is None else wrapper.module
 
 
 def broadcast_model(model: nn.Module) -> None:

@@ -472,6 +472,13 @@ def case_training_order_depends_on_the_epoch_and_on_the_seed_of_the_script() -> 
         assert other not in (first, second)
 
 
+def case_a_sampler_made_anew_goes_on_with_the_passes_of_the_last() -> None:
+    data = TensorDataset(torch.arange(50))
+    orders = [in_turn(shares_of(rt.DistributedSampler(data))) for _ in range(3)]
+    assert [set(order) for order in orders] == [set(range(50))] * 3
+    assert orders[0] != orders[1] != orders[2]
+
+
 def case_training_order_may_be_given_by_seed_or_generator() -> None:
     generator = torch.Generator().manual_seed(7)
     by_generator = in_turn(shares_of(rt.DistributedSampler(range(50), generator=generator)))

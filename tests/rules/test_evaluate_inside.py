@@ -144,3 +144,32 @@ def test_whole_evaluation_with_statistics_that_no_wrapper_sends(norm: str, train
     script = net + training + WHOLE
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == (after, [])
+
+
+MODES = """
+for epoch in range(3):
+    for phase in ["train", "val"]:
+        {mode}
+        total = 0
+        for x, y in (loader if phase == "train" else val_loader):
+            out = model(x)
+            loss = criterion(out, y)
+            if phase == "train":
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            total += loss.item()
+        print(total)
+"""
+
+
+def test_a_call_that_trains_and_evaluates_with_gradients_goes_by_the_mode() -> None:
+    script = NET + MODES.format(mode="model.train(phase == 'train')")
+    text, reasons = migrate(rule, script)
+    assert "out = forward_of(model, trains=model.training)(x)" in text
+    assert reasons == []
+
+
+def test_a_call_that_trains_and_evaluates_in_one_mode_keeps_the_evaluation_whole() -> None:
+    script = NET + MODES.format(mode="model.train()")
+    assert "forward_of" not in migrate(rule, script)[0]

@@ -10,6 +10,12 @@ FIT = (
     + STEP.format("            ")
 )
 SECOND = LOOP.replace("epoch", "e").replace("range(3)", "range(3, 9)")
+PHASES = (
+    "loaders = {p: DataLoader(sets[p], 8, shuffle=True) for p in ['train', 'val']}\nfor epoch in range(3):\n"
+    "    for phase in ['train', 'val']:\n        for x, y in loaders[phase]:\n            loss = model(x).sum()\n"
+    "            if phase == 'train':\n                optimizer.zero_grad()\n                loss.backward()\n"
+    "                optimizer.step()\n"
+)
 MIGRATED = {
     "as in the guide": (LOOP, "    loader.sampler.set_epoch(epoch)"),
     "another counter": (LOOP.replace("epoch", "ep"), "    loader.sampler.set_epoch(ep)"),
@@ -51,6 +57,7 @@ MIGRATED = {
         "loader = DataLoader(data, batch_sampler=Buckets(data))" + LOOP,
         "    set_epoch(loader, epoch)",
     ),
+    "known by what is walked through": (PHASES, "        set_epoch(loaders[phase], epoch)"),
     "a loop on one line": (
         ONE_EPOCH + "for epoch in range(3): one_epoch(loader)\n",
         "for epoch in range(3): \n    loader.sampler.set_epoch(epoch)\n    one_epoch(loader)",
@@ -89,9 +96,9 @@ def test_a_loader_made_anew_each_epoch_is_told_after_it_is_made() -> None:
     script = TRAINING + LOOP.replace(
         "    for x", "    loader = DataLoader(draw(), 8, shuffle=True)\n    for x"
     )
-    text, _ = migrate(rule, script)
-    made = text.index("    loader = DataLoader(draw()")
-    assert "set_epoch" not in text[:made]
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("    loader.sampler.set_epoch(epoch)", [])
+    assert text.index("set_epoch") > text.index("    loader = DataLoader(draw()")
 
 
 def test_a_trainer_in_another_module() -> None:

@@ -20,7 +20,7 @@ import ast
 from collections.abc import Iterator
 
 from multicard.dealing import Visit, forwards_of
-from multicard.edits import Edit, attribute, call_with, insert_before
+from multicard.edits import Edit, attribute, call_with, insert_before, wrap
 from multicard.facts import Facts
 from multicard.meeting import evaluated_by_rank_0
 from multicard.messages import Text
@@ -62,7 +62,10 @@ def find(facts: Facts) -> Iterator[Finding]:
             if any(isinstance(value, Func) for value in facts.values(callee)):
                 continue
             edits: tuple[Edit, ...]
-            if forward.mixed:
+            if forward.by_mode:
+                text = forward.module.text(callee)
+                edits = wrap(forward.module, callee, "«forward_of»(", f", trains={text}.training)")
+            elif forward.mixed:
                 edits = call_with(forward.module, callee, "«forward_of»")
             elif always_wrapped(facts.values(callee)):
                 edits = (attribute(forward.module, callee, "module"),)

@@ -33,6 +33,11 @@ from multicard.values import Obj
 CODE = "MC203"
 TITLE = Text("Tell the sampler the epoch", "每个 epoch 调用 set_epoch")
 
+_SEEDED = Text(
+    "the shuffle is seeded with the epoch; not told, every epoch has the same order",
+    "保证每个 epoch 的打乱方式不同;不设置则每轮顺序完全一样",
+)
+
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each loop that counts epochs round training."""
@@ -49,22 +54,41 @@ def find(facts: Facts) -> Iterator[Finding]:
             if not facts.dealt(loader):
                 continue
             name = _expression(facts, loop, loader) or _out_of_sight(facts, loop, loader)
-            if name is None or (loop.node, name) in done or _told(loop, name):
+            if name is None:
+                yield from _at_the_batches(facts, training, loader, counter, done)
+                continue
+            if (loop.node, name) in done or _told(loop, name):
                 continue
             done.add((loop.node, name))
-            yield Finding(
-                CODE,
-                facts.site(loop.module, loop.node),
-                Text(
-                    "the shuffle is seeded with the epoch; not told, every epoch has the same order",
-                    "保证每个 epoch 的打乱方式不同;不设置则每轮顺序完全一样",
-                ),
-                (insert_before(loop.module, loop.node.body[0], _line(training, loader, name, counter)),),
-            )
+            line = insert_before(loop.module, loop.node.body[0], _line(loader, name, counter))
+            yield Finding(CODE, facts.site(loop.module, loop.node), _SEEDED, (line,))
 
 
-def _line(training: Training, loader: Obj, name: str, counter: str) -> str:
-    del training
+def _at_the_batches(
+    facts: Facts, training: Training, loader: Obj, counter: str, done: set[tuple[ast.AST, str]]
+) -> Iterator[Finding]:
+    """Before the loop over batches, for a loader that is only known by what that loop walks through.
+
+    Where that is out of sight too, samplers count the passes.
+    """
+    batches, epochs = training.loop, training.epochs
+    assert epochs is not None
+    if not isinstance(batches.node, ast.For) or (batches.node, "") in done:
+        return
+    done.add((batches.node, ""))
+    module = batches.module
+    same = facts.scope(module, batches.node) is facts.scope(epochs.module, epochs.node)
+    for node in walk(batches.node.iter) if same else ():
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and loader in facts.values(node):
+            name = module.text(node)
+            sure = facts.only(facts.values(node), facts.train_loaders) and not isinstance(node, ast.Subscript)
+            line = _line(loader, name, counter) if sure else f"«set_epoch»({name}, {counter})"
+            edit = insert_before(module, batches.node, line)
+            yield Finding(CODE, facts.site(module, batches.node), _SEEDED, (edit,))
+            return
+
+
+def _line(loader: Obj, name: str, counter: str) -> str:
     if "batch_sampler" in loader.args or loader.starred or len(loader.makers) > 1 or _many(loader):
         return f"«set_epoch»({name}, {counter})"
     return f"{name}.sampler.set_epoch({counter})"

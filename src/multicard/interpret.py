@@ -358,7 +358,9 @@ class Interpreter:
                 self.extend(value, new)
                 return True
         left, right = data_of(old), data_of(new)
-        if isinstance(node.op, ast.Mult):
+        if isinstance(node.op, ast.Add) and (counted := self._counted(old, new)):
+            result = counted
+        elif isinstance(node.op, ast.Mult):
             result = self.multiplied(node, left, right)
         elif isinstance(node.op, ast.Div):
             result = self.divided(node, left, right, new)
@@ -368,6 +370,15 @@ class Interpreter:
             result = merge([left, right])
         self.store(node.target, one(result))
         return True
+
+    def _counted(self, old: Values, new: Values) -> Data | None:
+        """A number of things that a batch brings, counted one by one: each rank counts its own."""
+        over = [data_of(loop.over) for loop in self.loops if not loop.loaders]
+        within = [data for data in over if "batch" in data.tags and data.loaders]
+        ones = all(isinstance(value, Const) and isinstance(value.value, int) for value in new)
+        if not within or not ones or not all(_is_number(value) for value in old):
+            return None
+        return Data(loaders=merge(within).loaders, tags=frozenset({"local", "count"}))
 
     def extend(self, target: Obj, values: Values) -> None:
         """Elements of `values` go into a list."""
@@ -1864,6 +1875,17 @@ def _is_command(node: ast.AST) -> bool:
     decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
     makers = [item.func if isinstance(item, ast.Call) else item for item in decorators]
     return any(isinstance(item, ast.Attribute) and item.attr == "command" for item in makers)
+
+
+def _is_number(value: Value) -> bool:
+    """Whether a value is a number written in the program, or a count of such."""
+    match value:
+        case Const(value=int() | float()):
+            return True
+        case Data(models=models, tags=tags):
+            return not models and tags <= {"count", "local"}
+        case _:
+            return False
 
 
 def is_part(values: Values) -> bool:

@@ -1028,7 +1028,7 @@ def average_gradients(holder: Any) -> None:
             gradient.detach().copy_(part.view_as(gradient))
 
 
-def scale_by_count(divisor: Any, count: Any = None) -> Any:
+def scale_by_count(divisor: Any, count: Any = None, *, given: torch.Tensor | None = None) -> Any:
     """The factor for a loss that is a mean over a number of items that differs from rank to rank.
 
         loss = (per_token * mask).sum() / mask.sum() * scale_by_count(mask.sum())
@@ -1040,9 +1040,9 @@ def scale_by_count(divisor: Any, count: Any = None) -> Any:
     all-reduce (collective) a call, of one number on the device of `count`, without waiting for the card; a
     tensor gives a tensor, a number a float. With one process: 1.0. If no rank counted anything it is 0. While
     no gradients are recorded (evaluation, where ranks may hold different numbers of batches) it is 1.0 and
-    nothing is sent.
+    nothing is sent; so too if `given`, what the loss is computed of, was made without gradients.
     """
-    if _alone() or not torch.is_grad_enabled():
+    if _alone() or not torch.is_grad_enabled() or (given is not None and not given.requires_grad):
         return 1.0
     own, total = (_one_number(number) for number in (divisor, divisor if count is None else count))
     dist.all_reduce(total)

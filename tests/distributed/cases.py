@@ -1060,6 +1060,13 @@ def case_a_ratio_of_sums_gives_the_gradient_of_one_card() -> None:
         assert rt.sum_over_ranks(p) is p
 
 
+def case_what_was_made_without_gradients_is_not_scaled() -> None:
+    count, output = torch.tensor(RANK + 1.0), torch.ones(2)
+    assert rt.scale_by_count(count, given=output) == 1.0
+    scaled = rt.scale_by_count(count, given=output.requires_grad_())
+    assert abs(float(scaled) - 2 * (RANK + 1) / (WORLD + 1)) < 1e-6
+
+
 def case_a_loss_over_pairs_gives_the_gradient_of_one_card() -> None:
     torch.manual_seed(1)
     lengths = [1, *[3] * (WORLD - 2), 5] if WORLD > 1 else [3]

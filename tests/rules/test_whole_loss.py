@@ -351,6 +351,56 @@ def test_samples_that_are_not_compared_with_each_other(line: str | tuple[str, ..
     assert migrate(rule, script) == (script, [])
 
 
+EVALUATED = """
+def fit(output, target):
+    return nn.CrossEntropyLoss(ignore_index=9)(output, target)
+
+
+for epoch in range(3):
+    for x, y in loader:
+        fit(model(x), y).backward()
+        optimizer.step()
+    for x, y in val_loader:
+        with torch.no_grad():
+            out = model(x)
+        print(fit(out, y))
+"""
+
+
+def test_a_mean_that_serves_evaluation_too_is_told_by_what_it_is_given() -> None:
+    script = NET + EVALUATED.replace("nn.CrossEntropyLoss(ignore_index=9)", "criterion")
+    script = script.replace("nn.CrossEntropyLoss()", "nn.CrossEntropyLoss(ignore_index=9)")
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (
+        (
+            "    return (criterion(output, target)"
+            " * scale_by_count((target != criterion.ignore_index).sum(), given=output))"
+        ),
+        [],
+    )
+    recorded = script.replace("with torch.no_grad():", "if True:")
+    text, [why] = migrate(rule, recorded)
+    assert text == recorded
+    assert "divided by a number that differs from rank to rank" in why
+
+
+def test_what_a_batch_brings_is_counted_one_by_one() -> None:
+    script = NET + loop(
+        "out = model(x)",
+        "total = n = 0",
+        "for i, boxes in enumerate(y):",
+        "    for box in boxes:",
+        "        total = total + (out[i] - box).pow(2).sum()",
+        "        n += 1",
+        "loss = total / max(n, 1)",
+    )
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (
+        "        loss = (total / max(n, 1) * scale_by_count(max(n, 1), n))",
+        [],
+    )
+
+
 def test_says_that_classes_weigh_differently_where_they_may() -> None:
     option = "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"
     weights = "criterion = nn.CrossEntropyLoss(torch.ones(2) if args.weigh else None)\n"

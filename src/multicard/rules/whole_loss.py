@@ -36,7 +36,7 @@ from multicard.reach import differs, homes, left_out
 from multicard.rules.share_batches import drawn, shared_loop
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
-from multicard.values import Data, coupled_at, data_of, mean_at, mixed_at, ratio_at, sums_in
+from multicard.values import Data, Obj, coupled_at, data_of, mean_at, mixed_at, ratio_at, sums_in
 
 CODE = "MC306"
 TITLE = Text("The loss of the whole batch", "整个批次的损失")
@@ -289,29 +289,53 @@ def _coupled(facts: Facts, event: Event) -> Finding:
 def _local_mean(facts: Facts, event: Event) -> Iterator[Finding]:
     module, node = event.module, event.node
     others = [other for other in facts.by_node.get(node, ()) if other.kind == "local_mean"]
-    if any(other.grad and not facts.trains(other) and not other.dead for other in others):
+    kept = [other for other in others if other.grad and not facts.trains(other) and not other.dead]
+    given = _given(facts, module, node, kept)
+    if given is None:
         yield _by_hand(facts, event)
         return
     if _passed_by(facts, module, node):
         yield _by_hand(facts, event, passed_by=True)
         return
     why = Text(_COUNT.en + _COST.en, _COUNT.zh + _COST.zh)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-        count = _divisor(module, node.right)
-        yield Finding(
-            CODE, facts.site(module, node), why, wrap(module, node, "(", f" * «scale_by_count»({count}))")
-        )
-    elif (
-        isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div) and isinstance(node.target, ast.Name)
-    ):
+    divides = isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Div)
+    if isinstance(node, ast.BinOp) and divides:
+        scale = f"«scale_by_count»({_divisor(module, node.right)}{given})"
+        yield Finding(CODE, facts.site(module, node), why, wrap(module, node, "(", f" * {scale})"))
+    elif isinstance(node, ast.AugAssign) and divides and isinstance(node.target, ast.Name):
         scaled = f"{node.target.id} = {node.target.id} * «scale_by_count»({_divisor(module, node.value)})"
         yield Finding(CODE, facts.site(module, node), why, (insert_after(module, node, scaled),))
     elif isinstance(node, ast.Call) and (count := _counted(module, node, event)):
-        yield Finding(
-            CODE, facts.site(module, node), why, wrap(module, node, "(", f" * «scale_by_count»({count}))")
-        )
+        scale = f"«scale_by_count»({count}{given})"
+        yield Finding(CODE, facts.site(module, node), why, wrap(module, node, "(", f" * {scale})"))
     else:
         yield _by_hand(facts, event)
+
+
+def _given(facts: Facts, module: Module, node: ast.AST, kept: list[Event]) -> str | None:
+    """The argument that tells training from evaluation where a mean serves both; None where nothing does.
+
+    An evaluation that records gradients of the loss, but not of the outputs, is told by the outputs.
+    """
+    if not kept:
+        return ""
+    part = node.args[0] if isinstance(node, ast.Call) and node.args else None
+    if isinstance(node, ast.BinOp):
+        part = node.left
+    told = part is not None and _plain(part) and all(_without_gradients(facts, other) for other in kept)
+    return f", given={module.text(part)}" if told and part is not None else None
+
+
+def _without_gradients(facts: Facts, event: Event) -> bool:
+    """Whether the outputs that a loss is computed of in an evaluation were made without gradients."""
+    loops = [loop for loop in event.loops if loop.loaders]
+    made = [
+        other
+        for other in facts.events("forward", dead=False)
+        if loops and any(key(loop) == key(loops[-1]) for loop in other.loops) and not other.inside
+    ]
+    models = [other for other in made if isinstance(other.subject, Obj) and other.subject.kind != "criterion"]
+    return bool(models) and not any(other.grad for other in models)
 
 
 def _mask_mean(facts: Facts, event: Event) -> Finding:

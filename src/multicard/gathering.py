@@ -8,11 +8,11 @@ is gathered.
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from multicard import couplings
-from multicard.edits import Edit, wrap
+from multicard.edits import Edit, insert_before, wrap
 from multicard.facts import Facts, FunctionNode
 from multicard.interpret import Event
 from multicard.reach import functions_of, homes, reached, under
@@ -34,8 +34,8 @@ _DEEPEST = 4
 class Gathering:
     """The edits, and the calls and statements from which on all is that of the whole batch."""
 
-    calls: frozenset[ast.Call]
-    """The calls of the loss."""
+    places: frozenset[ast.Call | ast.stmt]
+    """The calls of the loss, or the statements before which samples are gathered."""
     parts: dict[ast.expr, tuple[Edit, ...]]
     """What is gathered, and the edits for it."""
     whole: frozenset[ast.AST]
@@ -54,6 +54,7 @@ class _Way:
     facts: Facts
     event: Event
     calls: set[ast.Call] = field(default_factory=set)
+    statements: set[ast.stmt] = field(default_factory=set)
     parts: dict[ast.expr, tuple[Edit, ...]] = field(default_factory=dict)
     whole: set[ast.AST] = field(default_factory=set)
     samples: int = 0
@@ -66,7 +67,7 @@ def gathering(facts: Facts, event: Event) -> Gathering | None:
     ways = [
         other for other in facts.by_node.get(event.node, ()) if other.kind == event.kind and not other.dead
     ]
-    calls: set[ast.Call] = set()
+    places: set[ast.Call | ast.stmt] = set()
     parts: dict[ast.expr, tuple[Edit, ...]] = {}
     whole: set[ast.AST] = set()
     for other in ways:
@@ -79,10 +80,10 @@ def gathering(facts: Facts, event: Event) -> Gathering | None:
         way = _Way(facts, other)
         if not _gathers(way):
             return None
-        calls |= way.calls
+        places |= way.calls | way.statements
         parts |= way.parts
         whole |= way.whole
-    return Gathering(frozenset(calls), parts, frozenset(whole)) if parts else None
+    return Gathering(frozenset(places), parts, frozenset(whole)) if parts else None
 
 
 def _gathers(way: _Way) -> bool:
@@ -93,7 +94,83 @@ def _gathers(way: _Way) -> bool:
         if _sees_only_arguments(way, call) and _given(way, module, call) and _followed(way, module, call):
             _compare_alike(way, module, call)
             return True
-    return False
+        return False
+    return _in_place(way)
+
+
+def _in_place(way: _Way) -> bool:
+    """Whether samples can be gathered by name, right before the first statement that compares them."""
+    facts, module = way.facts, way.event.module
+    scope = facts.scope(module, way.event.node)
+    compared = {
+        facts.statement(module, event.node)
+        for event in facts.events("coupled", dead=False)
+        if event.module is module and facts.scope(module, event.node) is scope
+    }
+    first = min(compared, key=lambda statement: module.span(statement).start)
+    if isinstance(first, ast.AugAssign | ast.For | ast.While | ast.If | ast.With):
+        return False
+    names = _shares(way, module, compared, first)
+    if not names or len({way.facts.block(module, statement)[0] for statement in compared}) > 1:
+        return False
+    if any(_meets(way, part, _NONE, names, strict=True) for part in _own(first)):
+        return False
+    if not _followed_from(way, module, first, _NONE, names, _DEEPEST):
+        return False
+    loads = [
+        min(_loads(first, name) or _loads(scope, name), key=lambda item: module.span(item).start)
+        for name in sorted(names)
+    ]
+    known = any(couplings.stacks(data_of(facts.values(item))) for item in loads)
+    if len(names) == 1 and not known and _orders(node for node in way.whole if isinstance(node, ast.stmt)):
+        return False
+    texts = []
+    for item in sorted(loads, key=lambda item: module.span(item).start):
+        views = _views(facts, module, item)
+        if views is None:
+            return False
+        texts.append((item.id, f"«all_gather_with_grad»({item.id}{views})"))
+    line = ", ".join(name for name, _ in texts) + " = " + ", ".join(text for _, text in texts)
+    way.parts[loads[0]] = (insert_before(module, first, line),)
+    way.statements.add(first)
+    return True
+
+
+_NONE = ast.Constant(None)
+
+
+def _loads(root: ast.AST, name: str) -> list[ast.Name]:
+    return [item for item in nodes(root, ast.Name) if item.id == name and isinstance(item.ctx, ast.Load)]
+
+
+def _shares(way: _Way, module: Module, compared: set[ast.stmt], first: ast.stmt) -> set[str]:
+    """The names of samples that some statements compare, given before the first of them; none if one is not."""
+    facts = way.facts
+    start = module.span(first).start
+    names: set[str] = set()
+    for statement in compared:
+        if any(isinstance(item, ast.Call) and _runs_model(facts, item) for item in walk(statement)):
+            return set()
+        for item in nodes(statement, ast.Name):
+            data = data_of(facts.values(item))
+            if not isinstance(item.ctx, ast.Load) or not couplings.depends(data):
+                continue
+            stores = _stores(facts.scope(module, item), item.id)
+            if any(module.span(store).start < start for store in stores):
+                if content(facts, item) != SHARE or not _fresh(way, module, item, item):
+                    return set()
+                names.add(item.id)
+    return names
+
+
+def _runs_model(facts: Facts, call: ast.Call) -> bool:
+    """Whether a call runs a model that is trained."""
+    return any(
+        event.kind == "forward"
+        and isinstance(event.subject, Obj)
+        and (event.subject.inner or event.subject).root in facts.trained
+        for event in under(facts).get(call, ())
+    )
 
 
 def _compare_alike(way: _Way, module: Module, call: ast.Call) -> None:
@@ -151,7 +228,7 @@ def _given(way: _Way, module: Module, call: ast.Call) -> bool:
         return False
     way.whole.add(call)
     way.calls.add(call)
-    return way.samples > 1 or way.known or not _orders(way.facts, call)
+    return way.samples > 1 or way.known or not _orders(_functions(way.facts, call))
 
 
 def _gather(way: _Way, module: Module, part: ast.expr, before: ast.expr) -> bool:
@@ -378,10 +455,10 @@ def _knows_size(facts: Facts, node: ast.AST) -> bool:
     return False
 
 
-def _orders(facts: Facts, call: ast.Call) -> bool:
-    """Whether what a call runs tells samples apart by their place in the batch."""
-    for function in _functions(facts, call):
-        for item in walk(function):
+def _orders(code: Iterable[ast.AST]) -> bool:
+    """Whether some code tells samples apart by their place in the batch."""
+    for part in code:
+        for item in walk(part):
             match item:
                 case ast.BinOp(op=ast.FloorDiv() | ast.Mod()):
                     return True
@@ -404,11 +481,19 @@ def _orders(facts: Facts, call: ast.Call) -> bool:
 def _followed(way: _Way, module: Module, seed: ast.expr, deep: int = _DEEPEST) -> bool:
     """Whether nothing of this rank's share meets what was computed of the whole batch, and nothing counts it twice."""
     facts = way.facts
-    if content(facts, seed) == UNCLEAR and not _is_holder(facts, seed):
+    values = facts.values(seed)
+    if not values or any(isinstance(value, Unknown) for value in values):
         return False
-    first = facts.statement(module, seed)
-    names: set[str] = set()
-    scope = facts.scope(module, seed)
+    return _followed_from(way, module, facts.statement(module, seed), seed, set(), deep)
+
+
+def _followed_from(
+    way: _Way, module: Module, first: ast.stmt, seed: ast.expr, given: set[str], deep: int
+) -> bool:
+    """The same from a statement on, from which some names are of the whole batch."""
+    facts = way.facts
+    names = set(given)
+    scope = facts.scope(module, first)
     if isinstance(scope, ast.Lambda):
         return False
     later = sorted(
@@ -426,6 +511,8 @@ def _followed(way: _Way, module: Module, seed: ast.expr, deep: int = _DEEPEST) -
             names -= _targets(statement)
             continue
         if any(_meets(way, part, seed, names, strict=_strict(facts, part, seed, names)) for part in touched):
+            return False
+        if any(_beside(way, module, part, names) for part in touched):
             return False
         way.whole.add(statement)
         if not _goes_on(way, module, statement, names, deep):
@@ -466,8 +553,22 @@ def _meets(way: _Way, part: ast.expr, seed: ast.expr, names: set[str], *, strict
         held_here = content(way.facts, part)
         if isinstance(part, ast.Name | ast.Attribute) and not isinstance(part.ctx, ast.Load):
             return False
+        if held_here == UNCLEAR:
+            return bool(data_of(_plain(way.facts.values(part))).tags & {"summed", "count"})
         return held_here == SHARE or (strict and held_here == SIZE)
     return any(_meets(way, child, seed, names, strict=strict) for child in (_expressions(part)))
+
+
+def _beside(way: _Way, module: Module, part: ast.expr, names: set[str]) -> bool:
+    """Whether something laid out for the batch of one rank stands beside what is of the whole batch."""
+    return any(
+        isinstance(item, ast.Name)
+        and isinstance(item.ctx, ast.Load)
+        and item.id not in names
+        and content(way.facts, item) == FREE
+        and _made_by_hand(way.facts, module, item)
+        for item in walk(part)
+    )
 
 
 def _expressions(part: ast.AST) -> Iterator[ast.expr]:
@@ -533,10 +634,6 @@ def _adds_up(facts: Facts, value: ast.expr) -> bool:
             return {content(facts, left), content(facts, right)} <= {MEAN, FREE, SIZE}
         case _:
             return _is_mean(facts, value)
-
-
-def _is_holder(facts: Facts, part: ast.expr) -> bool:
-    return any(isinstance(value, Obj) and value.kind == "tuple" for value in facts.values(part))
 
 
 def _returned(way: _Way, module: Module, statement: ast.stmt, deep: int) -> bool:

@@ -1133,11 +1133,12 @@ def all_gather_with_grad(tensor: torch.Tensor, *, views: int = 1) -> torch.Tenso
     the whole batch would have. Whatever is combined with the result (labels) has to be gathered likewise.
     `views`: the tensor is that many views of the batch one after the other (`torch.cat([first, second])`); so
     is the result: the first view of all ranks, then the second. Ranks may hold different numbers of samples.
+    A tensor of one number, such as a temperature that the model learns, holds no samples and stays.
     With N processes (collective): one all-gather of the lengths, over the CPU, one of the tensor, and one
     all-reduce in backward. With one process, and while no gradients are recorded (evaluation, where ranks may
     hold different numbers of batches): the tensor itself.
     """
-    if _alone() or not torch.is_grad_enabled():
+    if _alone() or not torch.is_grad_enabled() or tensor.dim() == 0:
         return tensor
     if len(tensor) % views:
         raise ValueError(f"all_gather_with_grad: {len(tensor)} rows are not {views} views of as many samples")

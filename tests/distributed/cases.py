@@ -1126,6 +1126,8 @@ def case_labels_and_masks_of_all_ranks() -> None:
     assert rt.all_gather_with_grad(torch.ones(0, 3)).shape == (0, 3)
     tensor = torch.ones(2, 2)
     assert (rt.all_gather_with_grad(tensor) is tensor) == (WORLD == 1)
+    scale = torch.tensor(2.0)
+    assert rt.all_gather_with_grad(scale) is scale
     with torch.no_grad():
         assert rt.all_gather_with_grad(tensor) is tensor
 

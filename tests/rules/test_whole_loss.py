@@ -291,18 +291,36 @@ def test_leaves_alone(part: str) -> None:
 
 COUPLED = {
     "each with each": "loss = criterion(model(x) @ model(y).T, torch.arange(len(x)))",
-    "by a function": "z = model(x)\n        loss = torch.mm(z, z.t()).logsumexp(1).mean()",
-    "by distance": "z = model(x)\n        loss = torch.cdist(z, z).mean()",
-    "by angle": "z = model(x)\n        loss = nn.functional.cosine_similarity(z[:, None], z[None], dim=2).mean()",
     "the largest losses": (
         "loss = nn.functional.cross_entropy(model(x), y, reduction='none').topk(4).values.mean()"
     ),
-    "losses by size": "each = nn.MSELoss(reduction='none')(model(x), y)\n        loss = torch.sort(each)[0][:4].mean()",
-    "similarities of all pairs": ("z = model(x)", "loss = criterion(z @ z.t() / 0.5, torch.arange(len(z)))"),
-    "similarities of two views": (
-        "a, b = model(x), model(y)",
-        "loss = criterion(torch.matmul(a, b.T), torch.arange(len(a)))",
+    "deviations over the batch": (
+        "z = model(x)",
+        "loss = criterion(z, y) + torch.relu(1 - z.std(dim=0)).mean()",
     ),
+    "labels of this rank": ("z = model(x)", "loss = criterion(z @ z.T, torch.arange(len(x)))"),
+    "labels of a batch of one size": (
+        "z = model(x)",
+        "labels = torch.arange(8)",
+        "loss = criterion(z @ z.T, labels)",
+    ),
+    "halves that may not be halves": ("z = model(x)", "loss = criterion(z @ z.T, torch.arange(len(z)) // 2)"),
+    "sums that are added up": ("z = model(x)", "loss = (z @ z.T).sum()", "seen += loss.item()"),
+    "pairs that are counted": (
+        "z = model(x)",
+        "d = torch.cdist(z, z)",
+        "seen += (d < 1).sum()",
+        "loss = d.mean()",
+    ),
+}
+IN_PLACE = {
+    "by a function": ("z = model(x)", "loss = torch.mm(z, z.t()).logsumexp(1).mean()"),
+    "by distance": ("z = model(x)", "loss = torch.cdist(z, z).mean()"),
+    "by angle": (
+        "z = model(x)",
+        "loss = nn.functional.cosine_similarity(z[:, None], z[None], dim=2).mean()",
+    ),
+    "similarities of all pairs": ("z = model(x)", "loss = criterion(z @ z.t() / 0.5, torch.arange(len(z)))"),
     "cosines of all pairs": (
         "z = model(x)",
         "loss = nn.functional.cosine_similarity(z.unsqueeze(1), z.unsqueeze(0), dim=2).exp().mean()",
@@ -313,15 +331,24 @@ COUPLED = {
         "z = model(x)",
         "loss = (z.unsqueeze(1) - z.unsqueeze(0)).pow(2).sum(2).max(1)[0].mean()",
     ),
+    "an einsum over pairs": ("z = model(x)", "loss = torch.einsum('ic,jc->ij', z, z).exp().mean()"),
+    "sums of all pairs": ("z = model(x)", "loss = (z @ z.T).sum()"),
+    "with labels": (
+        "z = model(x)",
+        "s = z @ z.T",
+        "labels = torch.arange(z.size(0))",
+        "loss = criterion(s, labels)",
+    ),
+}
+IN_PLACE_PAIRS = {
+    "similarities of two views": (
+        "a, b = model(x), model(y)",
+        "loss = criterion(torch.matmul(a, b.T), torch.arange(len(a)))",
+    ),
     "correlations": (
         "a, b = model(x), model(y)",
-        "loss = (torch.mm(a.transpose(0, 1), b) - 1).pow(2).mean()",
+        "loss = (torch.mm(a.transpose(0, 1), b) / len(a) - 1).pow(2).mean()",
     ),
-    "deviations over the batch": (
-        "z = model(x)",
-        "loss = criterion(z, y) + torch.relu(1 - z.std(dim=0)).mean()",
-    ),
-    "an einsum over pairs": ("z = model(x)", "loss = torch.einsum('ic,jc->ij', z, z).exp().mean()"),
 }
 NOT_COUPLED = {
     "a product with weights": ("z = model(x)", "loss = criterion(z @ model.classifier.weight.t().T, y)"),
@@ -339,10 +366,27 @@ NOT_COUPLED = {
 
 @pytest.mark.parametrize("line", COUPLED.values(), ids=COUPLED)
 def test_says_that_samples_are_compared_with_those_of_the_rank_only(line: str | tuple[str, ...]) -> None:
-    script = NET + (loop(line) if isinstance(line, str) else loop(*line))
-    text, [why] = migrate(rule, script)
-    assert text == script
-    assert "compared with each other" in why
+    script = NET + "seen = 0\n" + (loop(line) if isinstance(line, str) else loop(*line))
+    text, reasons = migrate(rule, script)
+    assert "all_gather" not in text
+    assert any("compared with each other" in why for why in reasons)
+
+
+@pytest.mark.parametrize("lines", IN_PLACE.values(), ids=IN_PLACE)
+def test_gathers_where_samples_are_compared(lines: tuple[str, ...]) -> None:
+    script = NET + loop(*lines)
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("        z = all_gather_with_grad(z)", [])
+
+
+@pytest.mark.parametrize("lines", IN_PLACE_PAIRS.values(), ids=IN_PLACE_PAIRS)
+def test_gathers_both_views_where_they_are_compared(lines: tuple[str, ...]) -> None:
+    script = NET + loop(*lines)
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (
+        "        a, b = all_gather_with_grad(a), all_gather_with_grad(b)",
+        [],
+    )
 
 
 @pytest.mark.parametrize("line", NOT_COUPLED.values(), ids=NOT_COUPLED)
@@ -668,6 +712,14 @@ GATHERED = {
         ("loss = together(model(x), y)",),
         "        loss = together(all_gather_with_grad(model(x)), all_gather_with_grad(y))",
     ),
+    "a sum is that of all ranks already": (
+        ("loss = summed(model(x), y)",),
+        "        loss = summed(all_gather_with_grad(model(x)), all_gather_with_grad(y))",
+    ),
+    "a sum and a mean": (
+        ("z = model(x)", "loss = criterion(z, y) + summed(z, y)"),
+        "        loss = criterion(z, y) + summed(all_gather_with_grad(z), all_gather_with_grad(y))",
+    ),
     "views joined before the model": (
         ("z = model(torch.cat([x, y]))", "loss = halves(z)"),
         "        loss = halves(all_gather_with_grad(z, views=2))",
@@ -696,7 +748,9 @@ NOT_GATHERED = {
     "an order within one tensor that is not known": ("loss = halves(model(x))",),
     "views in an unknown number": ("x = torch.cat(list(x))", "loss = halves(model(x))"),
     "views under another axis": ("z = model(torch.cat([x, y])).view(2, 4, 2)", "loss = triplet(z, y)"),
-    "a sum": ("loss = summed(model(x), y)",),
+    "a sum over a size of this rank": ("loss = summed(model(x), y) / len(x)",),
+    "a sum beside one of this rank": ("z = model(x)", "loss = summed(z, y) + (z - y).pow(2).sum()"),
+    "a sum that is added up": ("loss = summed(model(x), y)", "right += loss.item()"),
     "samples are kept for later": ("loss = Kept()(model(x), y)",),
     "it knows the size of a batch": ("loss = Sized(8)(model(x), y)",),
     "labels are made for one batch": ("labels = torch.arange(8)", "loss = triplet(model(x), labels)"),

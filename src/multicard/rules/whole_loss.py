@@ -89,7 +89,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     whole = [found for found in gathered.values() if found is not None]
     done.update(
         event.node
-        for event in facts.events("mixed_sum", "local_mean", "mask_mean", "ratio", dead=False)
+        for event in facts.events("mixed_sum", "local_mean", "mask_mean", "ratio", "backward", dead=False)
         if any(found.holds(event) for found in whole)
     )
     mixed = [_mixed(facts, event) for event in _trained(facts, "mixed_sum", mixed_at, used, done)]
@@ -263,17 +263,17 @@ def _gathered(
         home = homes(facts)
         if (
             found is None
-            or found.calls & refused
-            or any(_passed_by(facts, home[call], call) for call in found.calls)
+            or found.places & refused
+            or any(_passed_by(facts, home.get(place, event.module), place) for place in found.places)
         ):
             gathered[event.node] = None
             yield _coupled(facts, event)
             continue
-        for call in sorted(found.calls - done, key=lambda call: call.lineno):
-            inside = [part for part in found.parts if part in held(call) and part not in done]
-            done.update((call, *inside))
+        for place in sorted(found.places - done, key=lambda place: place.lineno):
+            inside = [part for part in found.parts if part in held(place) and part not in done]
+            done.update((place, *inside))
             edits = tuple(edit for part in inside for edit in found.parts[part])
-            yield Finding(CODE, facts.site(home[call], call), _GATHERED, edits)
+            yield Finding(CODE, facts.site(home.get(place, event.module), place), _GATHERED, edits)
 
 
 def _coupled(facts: Facts, event: Event) -> Finding:

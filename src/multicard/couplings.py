@@ -21,6 +21,12 @@ _JOINS = frozenset({"cat", "concat", "concatenate", "vstack", "stack"})
 _PARTS = frozenset({"chunk", "split", "tensor_split", "unbind"})
 _SHAPES = frozenset({"view", "reshape", "permute", "transpose", "swapaxes", "movedim"})
 
+BENDS = frozenset({
+    "abs", "celu", "clamp", "clamp_max", "clamp_min", "clip", "elu", "exp", "expm1", "gelu", "leaky_relu", "log",
+    "log1p", "logsigmoid", "pow", "reciprocal", "relu", "rsqrt", "sigmoid", "softplus", "sqrt", "square", "tanh",
+})  # fmt: skip
+"""What makes of a mean something else than the mean of what it makes."""
+
 PRODUCTS = frozenset({"torch.mm", "torch.matmul", "numpy.matmul", "mm", "matmul"})
 _SPREADS = frozenset({"std", "var", "cov", "corrcoef", "std_mean", "var_mean"})
 _ORDERS = frozenset({"topk", "sort", "argsort", "kthvalue", "quantile", "median"})

@@ -32,6 +32,9 @@ from multicard.values import (
     Unknown,
     Value,
     Values,
+    average_at,
+    averages_in,
+    bent_at,
     constant,
     coupled_at,
     data_of,
@@ -137,6 +140,8 @@ class Interpreter:
         self.guessed: set[Obj] = set()
         self.sums: dict[str, tuple[Module, ast.Call, bool]] = {}
         """Where sums over the batch are made, by their tags, and whether they may be sums of each sample."""
+        self.averages: dict[str, tuple[Module, ast.Call]] = {}
+        """Where means over the batch are made, by their tags."""
         self.wraps: dict[ast.stmt, list[Wrap]] = {}
         for wrap in wraps:
             self.wraps.setdefault(wrap.statement, []).append(wrap)
@@ -1270,15 +1275,42 @@ class Interpreter:
                 self.extend(obj, one(value))
             return one(obj)
         if isinstance(node.op, ast.Div):
-            return one(self.divided(node, data_of(left), data_of(right), right))
+            return one(
+                self._bent_by(node, self.divided(node, data_of(left), data_of(right), right), left, right)
+            )
         if isinstance(node.op, ast.Mult):
-            return one(self.multiplied(node, data_of(left), data_of(right)))
+            return one(self._bent_by(node, self.multiplied(node, data_of(left), data_of(right)), left, right))
+        if isinstance(node.op, ast.Pow) and Const(-1) not in right:
+            return one(self.bent(node, merge([data_of(left), data_of(right)])))
         if isinstance(node.op, ast.Pow) and Const(-1) in right:
             return one(self.divided(node, PLAIN, data_of(left), left))
         parts = [data_of(left), data_of(right)]
         if isinstance(node.op, ast.Add | ast.Sub) and not couplings.pairs(parts, product=False):
             return one(self._added(node, *parts))
         return one(self.combined(node, parts, product=isinstance(node.op, ast.MatMult)))
+
+    def averaged(self, place: ast.AST, data: Data) -> Data:
+        """A mean over all samples of a batch, marked with where it is made: not one of a sample among them."""
+        singles = any(not loop.loaders and data_of(loop.over).loaders for loop in self.loops)
+        if singles or not isinstance(place, ast.Call) or not data.loaders or self.in_a_network():
+            return data
+        tag = average_at(place)
+        self.averages[tag] = self.frame.module, place
+        self.record("average", "", place, data)
+        return Data(data.models, data.loaders, data.tags | {tag})
+
+    def bent(self, node: ast.AST, data: Data) -> Data:
+        """A mean over the batch is put through what makes something else than a mean of it."""
+        if not averages_in(data) or self.in_a_network():
+            return data
+        self.record("bent", "", node, data)
+        return Data(data.models, data.loaders, data.tags | {bent_at(node)})
+
+    def _bent_by(self, node: ast.BinOp, data: Data, left: Values, right: Values) -> Data:
+        """Two means over the batch are multiplied, or one divides."""
+        first, second = averages_in(data_of(left)), averages_in(data_of(right))
+        bends = second if isinstance(node.op, ast.Div) else first and second
+        return self.bent(node, data) if bends and mean_at(node) not in data.tags else data
 
     def combined(self, node: ast.AST, parts: list[Data], *, product: bool) -> Data:
         """What an operation on these gives; where it combines each sample with each other one, that is noted."""
@@ -1647,6 +1679,13 @@ class Interpreter:
                 case mean:
                     tags = (tags - {"summed"}) | {mean, "averaged"}
         result = Data(reached, given.loaders, tags)
+        if model.kind == "model":
+            result = Data(
+                reached, given.loaders, frozenset(tag for tag in tags if not tag.startswith(_MEANS))
+            )
+        elif not method and node is not None:
+            result = self.bent(node, result)
+            result = self.averaged(node, result) if "averaged" in tags else result
         parts = [data_of(item) for item in args]
         if not method and node is not None and couplings.pairs(parts, product=False):
             result = merge([result, self.coupled(node, parts)])
@@ -1896,6 +1935,9 @@ def is_part(values: Values) -> bool:
         and (value.kind == "model" or value.name.endswith("nn.Parameter"))
         for value in values
     )
+
+
+_MEANS = ("average at ", "bent at ")
 
 
 def _is_sum(data: Data) -> bool:

@@ -27,6 +27,7 @@ from multicard.values import (
     Unknown,
     Value,
     Values,
+    averages_in,
     contained,
     data_of,
     join,
@@ -506,7 +507,13 @@ def call(
         data = run.multiplied(place, parts[0], parts[1])
     elif name in {"torch.sum", "torch.mean"}:
         axes = [values for key, values in bound.items() if key in {"1", "dim", "axis"}]
-        data = _added_up(run, place, _reduced(tail, data, whole=len(bound) == 1), tail, axes)
+        whole = len(bound) == 1
+        data = _mean(run, place, data) if tail == "mean" and whole else _reduced(tail, data, whole=whole)
+        data = _added_up(run, place, data, tail, axes)
+    elif head == "torch" and tail in couplings.BENDS:
+        data = run.bent(place, data)
+    elif name == "torch.autograd.grad":
+        data = Data(data.models, data.loaders, data.tags - averages_in(data))
     if draws(name):
         data = Data(data.models, data.loaders, data.tags | {"random"})
     elif name in _CLOCKS:
@@ -579,7 +586,8 @@ def _functional_loss(
 ) -> Data:
     """What a loss function gives: a sum, a mean, or a mean over what is not ignored."""
     if tail not in _LOSSES:
-        return data
+        return run.bent(place, data) if tail in couplings.BENDS else data
+    data = run.bent(place, data)
     reduction = bound.get("reduction", NOTHING)
     if Const("sum") in reduction or Const(False) in bound.get("size_average", NOTHING):
         return Data(data.models, data.loaders, data.tags | {"summed"})
@@ -592,7 +600,8 @@ def _functional_loss(
         counts = counted(tail, bound, named.get("weight", ""), named.get("ignore_index", "-100"))
         if counts is not None:
             run.record("local_mean", counts, place, data)
-            return Data(data.models, data.loaders, data.tags | {"averaged", mean_at(place)})
+            mean = Data(data.models, data.loaders, data.tags | {"averaged", mean_at(place)})
+            return run.averaged(place, mean)
     return _mean(run, place, data)
 
 
@@ -617,7 +626,19 @@ def _mean(run: "Interpreter", place: ast.AST, data: Data) -> Data:
     if "selected" in data.tags and data.models:
         run.record("local_mean", CHOSEN, place, data)
         tags |= {mean_at(place)}
-    return Data(data.models, data.loaders, tags)
+    mean = Data(data.models, data.loaders, tags)
+    if isinstance(place, ast.Call) and _one_sample(place):
+        return mean
+    return run.averaged(place, mean)
+
+
+def _one_sample(call: ast.Call) -> bool:
+    """Whether a mean is taken of one element of something, by its index."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) and not call.args else None
+    part = owner if owner is not None else call.args[0] if call.args else None
+    index = part.slice if isinstance(part, ast.Subscript) else None
+    first = index.elts[0] if isinstance(index, ast.Tuple) and index.elts else index
+    return index is not None and not isinstance(first, ast.Slice | ast.Compare)
 
 
 _SELECTIONS = frozenset(
@@ -1418,6 +1439,8 @@ def _data_method(
         data = _added_up(run, place, data, name, axes)
     elif name in {"size", "numel", "dim", "nelement"}:
         data = Data(frozenset(), data.loaders, frozenset({"size"}) | (data.tags & {"local"}))
+    elif name in couplings.BENDS:
+        data = run.bent(place, data)
     elif name == "bool":
         data = Data(data.models, data.loaders, data.tags | {"mask"})
     elif name in {"item", "tolist", "numpy"}:

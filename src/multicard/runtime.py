@@ -13,7 +13,8 @@ The file stands alone: it needs torch (2.1 or newer) and may be copied beside an
     data      DistributedSampler, EvalSampler, ShardedSampler, ShardedBatchSampler, ShardedIterable,
               set_epoch, share_of, global_batches, whole_loader
     model     device_ids, all_trainable, own_buffers, forward_of, unwrap, sync_buffers, broadcast_model,
-              accumulate, average_gradients, scale_by_count, scale_by_ranks, sum_over_ranks, all_gather_with_grad
+              accumulate, average_gradients, scale_by_count, scale_by_ranks, sum_over_ranks, mean_over_ranks,
+              all_gather_with_grad
     values    broadcast_value, any_rank, all_reduce_sum, all_reduce_mean, all_reduce_max, all_reduce_min,
               average_over_ranks, gather_in_order
     files     save_checkpoint, NullWriter
@@ -93,6 +94,7 @@ __all__ = [
     "global_batches",
     "is_main_process",
     "main_process_first",
+    "mean_over_ranks",
     "own_buffers",
     "own_device",
     "per_card",
@@ -1103,6 +1105,21 @@ def sum_over_ranks(tensor: torch.Tensor, *, whole: bool = False) -> torch.Tensor
         dist.all_reduce(tensor)
         return tensor
     return _Sum.apply(tensor)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def mean_over_ranks(tensor: torch.Tensor) -> torch.Tensor:
+    """The mean of a tensor over all ranks, through which gradients flow back to every rank.
+
+        loss = torch.sqrt(mean_over_ranks(criterion(outputs, targets)))
+
+    For a mean over the batch that is put through more than sums: a root, a power, another loss. The root of the
+    mean over all ranks is not the mean of their roots. Right where all ranks have equally many samples. With N
+    processes (collective): one all-reduce, and one in backward. With one process, and while no gradients are
+    recorded: the tensor itself.
+    """
+    if _alone() or not torch.is_grad_enabled():
+        return tensor
+    return sum_over_ranks(tensor) / _where().world_size
 
 
 class _Gather(torch.autograd.Function):

@@ -44,6 +44,7 @@ RUNTIME = frozenset(
         "global_batches",
         "is_main_process",
         "main_process_first",
+        "mean_over_ranks",
         "own_device",
         "per_card",
         "print_log",

@@ -328,6 +328,21 @@ def stacked_at(node: ast.AST) -> str:
     return f"stacked at {id(node)}"
 
 
+def average_at(node: ast.AST) -> str:
+    """The tag of a mean over all samples of a batch: where it is made."""
+    return f"average at {id(node)}"
+
+
+def bent_at(node: ast.AST) -> str:
+    """The tag of what is no mean over samples, since a mean over them was put through more than sums: where."""
+    return f"bent at {id(node)}"
+
+
+def averages_in(data: Data) -> frozenset[str]:
+    """The tags of the means over the batch that a value is made of."""
+    return frozenset(tag for tag in data.tags if tag.startswith("average at "))
+
+
 def sums_in(data: Data) -> frozenset[str]:
     """The tags of the sums over the batch that a value is made of."""
     return frozenset(tag for tag in data.tags if tag.startswith("sum at "))

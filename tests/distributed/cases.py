@@ -1067,6 +1067,24 @@ def case_what_was_made_without_gradients_is_not_scaled() -> None:
     assert abs(float(scaled) - 2 * (RANK + 1) / (WORLD + 1)) < 1e-6
 
 
+def case_the_root_of_a_mean_gives_the_gradient_of_one_card() -> None:
+    torch.manual_seed(1)
+    x = torch.randn(WORLD, 4, 6)
+    gradients = []
+    for on_ranks in (True, False):
+        torch.manual_seed(3)
+        inner = nn.Linear(6, 1)
+        model = DDP(inner)
+        mean = model(x[RANK]).pow(2).mean() if on_ranks else inner(x.reshape(-1, 6)).pow(2).mean()
+        loss: Any = torch.sqrt(rt.mean_over_ranks(mean) if on_ranks else mean)
+        loss.backward()
+        gradients.append(gradients_of(inner))
+    for own, reference in zip(*gradients, strict=True):
+        assert torch.allclose(own, reference, atol=1e-6)
+    with torch.no_grad():
+        assert rt.mean_over_ranks(mean) is mean
+
+
 def case_a_loss_over_pairs_gives_the_gradient_of_one_card() -> None:
     torch.manual_seed(1)
     lengths = [1, *[3] * (WORLD - 2), 5] if WORLD > 1 else [3]

@@ -395,6 +395,68 @@ def test_samples_that_are_not_compared_with_each_other(line: str | tuple[str, ..
     assert migrate(rule, script) == (script, [])
 
 
+BENT = {
+    "a root": (
+        ("loss = torch.sqrt(criterion(model(x), y))",),
+        "        loss = torch.sqrt(mean_over_ranks(criterion(model(x), y)))",
+    ),
+    "a power": (
+        ("m = model(x).mean()", "loss = (m - 1) ** 2"),
+        "        m = mean_over_ranks(model(x).mean())",
+    ),
+    "flooding": (
+        ("loss = nn.functional.mse_loss(model(x), y)", "loss = (loss - 0.1).abs() + 0.1"),
+        "        loss = mean_over_ranks(nn.functional.mse_loss(model(x), y))",
+    ),
+    "another loss": (
+        ("out = model(x)", "loss = criterion(out - torch.mean(model(y)), y)"),
+        "        loss = criterion(out - mean_over_ranks(torch.mean(model(y))), y)",
+    ),
+    "means of what a network gave before": (
+        ("out, old = model(x), model(x).detach()", "loss = criterion(out - old.mean(), y)"),
+        "        loss = criterion(out - mean_over_ranks(old.mean()), y)",
+    ),
+    "of the outputs and of the targets": (
+        ("out = model(x)", "loss = criterion(out, y) + (out.mean() - y.mean()).pow(2)"),
+        "        loss = criterion(out, y) + (mean_over_ranks(out.mean()) - mean_over_ranks(y.mean())).pow(2)",
+    ),
+    "a product of means": (
+        ("out = model(x)", "loss = criterion(out, y) * out.exp().mean()"),
+        "        loss = mean_over_ranks(criterion(out, y)) * mean_over_ranks(out.exp().mean())",
+    ),
+}
+NOT_BENT = {
+    "means that are added up": "loss = 0.5 * criterion(model(x), y) + model(x).abs().mean() / 2",
+    "a mean of roots": "loss = model(x).abs().sqrt().mean()",
+    "a root that is shown": "loss = criterion(model(x), y)\n        print(loss.sqrt())",
+    "a mean of each sample": "loss = (model(x).mean(1) - y).pow(2).mean()",
+    "a mean of one sample": (
+        "out = model(x)\n        loss = sum((out[i].mean() - y[i]) ** 2 for i in range(len(x))) / len(x)"
+    ),
+    "a mean that goes into the model": "loss = criterion(model(x - x.mean()), y)",
+}
+
+
+@pytest.mark.parametrize(("lines", "after"), BENT.values(), ids=BENT)
+def test_a_mean_that_is_put_through_more_than_sums(lines: tuple[str, ...], after: str) -> None:
+    script = NET + loop(*lines)
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize("line", NOT_BENT.values(), ids=NOT_BENT)
+def test_a_mean_that_is_one_over_samples(line: str) -> None:
+    script = NET + loop(line)
+    assert migrate(rule, script) == (script, [])
+
+
+def test_says_that_a_mean_over_a_count_is_put_through_more() -> None:
+    script = NET + loop("loss = nn.functional.cross_entropy(model(x), y, ignore_index=0).sqrt()")
+    text, [why] = migrate(rule, script)
+    assert "mean_over_ranks" not in text
+    assert "put through more than sums" in why
+
+
 EVALUATED = """
 def fit(output, target):
     return nn.CrossEntropyLoss(ignore_index=9)(output, target)

@@ -4,9 +4,11 @@ DDP averages gradients over the ranks.  For a mean over equally many samples tha
 sum comes out N times too small; a mean over a number that differs from rank to rank (valid tokens, masked pixels)
 comes out weighted wrongly.  Where a sum is added to what does not grow with the batch (a mean, a penalty of the
 weights), only the sum is multiplied: `loss = fit * scale_by_ranks() + penalty`.  A ratio of sums over the batch
-(Dice) is made of the sums over all ranks: `2 * sum_over_ranks((p * t).sum()) / sum_over_ranks((p + t).sum())`.  A
-loss that compares the samples of a batch with each other (contrastive, triplets, distances of all pairs) gets those of
-all ranks where it is called: `loss = triplet(all_gather_with_grad(z), all_gather_with_grad(y))`.  It is left to you
+(Dice) is made of the sums over all ranks: `2 * sum_over_ranks((p * t).sum()) / sum_over_ranks((p + t).sum())`.  A mean
+over the batch that goes into a root, a power or another loss is that of all ranks: `sqrt(mean_over_ranks(mse(p, t)))`.
+
+A loss that compares the samples of a batch with each other (contrastive, triplets, distances of all pairs) gets those
+of all ranks where it is called: `loss = triplet(all_gather_with_grad(z), all_gather_with_grad(y))`.  It is left to you
 where not all that it sees of a batch passes through its arguments, or where its result meets what is this rank's own.
 
 Before:
@@ -36,7 +38,18 @@ from multicard.reach import differs, homes, left_out
 from multicard.rules.share_batches import drawn, shared_loop
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
-from multicard.values import Data, Obj, coupled_at, data_of, mean_at, mixed_at, ratio_at, sums_in
+from multicard.values import (
+    Data,
+    Obj,
+    averages_in,
+    bent_at,
+    coupled_at,
+    data_of,
+    mean_at,
+    mixed_at,
+    ratio_at,
+    sums_in,
+)
 
 CODE = "MC306"
 TITLE = Text("The loss of the whole batch", "整个批次的损失")
@@ -76,6 +89,13 @@ _RATIO = Text(
     "这是对批次求和之后的比值:各进程比值的平均不等于整个批次的比值,因此改为所有进程的和,梯度可以回传;"
     "每个求和每步多一次很小的 all-reduce",
 )
+_BENT = Text(
+    "a mean over the batch is put through more than sums (a root, a power, another loss), and the mean of what the"
+    " ranks get is not that of the whole batch: it is the mean over all ranks, through which gradients flow; one small"
+    " all-reduce each a step",
+    "批次平均值又经过了求和以外的运算(开方、乘方、另一个损失),各进程结果的平均不等于整个批次的结果,"
+    "因此改为所有进程的平均,梯度可以回传;每个平均值每步多一次很小的 all-reduce",
+)
 _COST = Text("; one small all-reduce a step", ";每步多一次很小的 all-reduce")
 
 
@@ -89,9 +109,10 @@ def find(facts: Facts) -> Iterator[Finding]:
     whole = [found for found in gathered.values() if found is not None]
     done.update(
         event.node
-        for event in facts.events("mixed_sum", "local_mean", "mask_mean", "ratio", "backward", dead=False)
+        for event in facts.events(*_PARTS, dead=False)
         if any(found.holds(event) for found in whole)
     )
+    means = set(done)
     mixed = [_mixed(facts, event) for event in _trained(facts, "mixed_sum", mixed_at, used, done)]
     yield from mixed
     grown = {mixed_at(found.site.node) for found in mixed if found.edits}
@@ -106,9 +127,40 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield from _local_mean(facts, event)
     for event in _trained(facts, "mask_mean", mean_at, used, done):
         yield _mask_mean(facts, event)
+    for event in _trained(facts, "bent", bent_at, used, set(means)):
+        yield from _bent(facts, event, means)
     sums: set[ast.AST] = set()
     for event in _trained(facts, "ratio", ratio_at, used, done):
         yield from _ratio(facts, event, sums)
+
+
+_PARTS = ("mixed_sum", "local_mean", "mask_mean", "ratio", "backward", "average", "bent")
+"""What may happen to a loss, and is of the whole batch already where its samples are."""
+
+
+def _bent(facts: Facts, event: Event, done: set[ast.AST]) -> Iterator[Finding]:
+    """A mean over the batch in what is no mean over samples: it becomes that over all ranks."""
+    if not isinstance(event.subject, Data):
+        return
+    module, node = event.module, event.node
+    places = [facts.run.averages[tag] for tag in averages_in(event.subject)]
+    places = [(home, call) for home, call in places if call not in done]
+    places.sort(key=lambda place: (place[0].name, place[0].span(place[1]).start))
+    done.update(call for _, call in places)
+    if not places:
+        return
+    ways = [way for _, call in places for way in facts.by_node.get(call, ())]
+    local = any(way.kind in {"local_mean", "coupled"} for way in ways)
+    kept = any(way.kind == "average" and way.grad and not facts.trains(way) and not way.dead for way in ways)
+    if local or kept or any(_passed_by(facts, home, call) for home, call in places):
+        advice = Text(
+            "put mean_over_ranks(...) of ddp_runtime round each mean in training",
+            "请在训练时用 ddp_runtime 的 mean_over_ranks(...) 包住每个平均值",
+        )
+        yield Finding(CODE, facts.site(module, node), _BENT, (), advice, Kind.LEFT)
+        return
+    edits = tuple(edit for home, call in places for edit in wrap(home, call, "«mean_over_ranks»(", ")"))
+    yield Finding(CODE, facts.site(module, node), _BENT, edits)
 
 
 def _ratio(facts: Facts, event: Event, grown: set[ast.AST]) -> Iterator[Finding]:

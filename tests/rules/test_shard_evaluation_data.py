@@ -186,3 +186,15 @@ val_set, val_loader = build("val")
     )
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == ("    for x, y in whole_loader(val_loader):", [])
+
+
+def test_a_loop_that_trains_and_evaluates_with_one_call_is_left_where_nothing_tells_the_two_apart() -> None:
+    script = TRAINING + (
+        "for epoch in range(3):\n    for phase in ['train', 'val']:\n        total = 0\n"
+        "        for x, y in (loader if phase == 'train' else val_loader):\n            loss = criterion(model(x), y)\n"
+        "            if phase == 'train':\n                loss.backward()\n                optimizer.step()\n"
+        "            total += loss.item()\n        print(total)\n"
+    ).replace("for epoch", LOADER + "for epoch", 1)
+    text, reasons = migrate(rule, script)
+    assert text == script
+    assert [reason.partition(",")[0] for reason in reasons] == ["this loop trains and evaluates"]

@@ -42,6 +42,11 @@ _WHY = Text(
     "每个进程验证单卡运行中的若干完整批次;样本不重复、不遗漏",
 )
 
+_APART = Text(
+    "evaluate in a loop of its own, after `model.eval()` and under `torch.no_grad()`",
+    "请把验证放到单独的循环里,并在 `model.eval()` 之后、`torch.no_grad()` 之下进行",
+)
+
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Sites that make evaluation loaders, and loops that must see all of one."""
@@ -62,15 +67,16 @@ def find(facts: Facts) -> Iterator[Finding]:
             call_with(module, node, "«whole_loader»"),
         )
     for visit in facts.dealing.visits:
-        if (
-            facts.dealing.shared(visit)
-            or visit.dead
-            or visit.also_trains
-            or not visit.forwards
-            or visit.understood
-        ):
+        if facts.dealing.shared(visit) or visit.dead or not visit.forwards or visit.understood:
             continue
         problem, en, zh = visit.why()
+        if visit.also_trains:
+            why = Text(
+                f"this loop trains and evaluates, and what it counts stays each rank's own: {en}",
+                f"这个循环既训练又验证,其中统计的结果仍是各进程自己的:{zh}",
+            )
+            yield Finding(CODE, facts.site(visit.module, problem), why, (), _APART, Kind.LEFT)
+            continue
         yield Finding(
             CODE,
             facts.site(visit.module, problem),

@@ -87,6 +87,17 @@ def test_what_migrate_makes_is_the_same(program: str, tmp_path: Path) -> None:
     assert verdict.exit_code == 0, told(verdict)
 
 
+def test_a_script_that_writes_by_an_absolute_path_is_led_to_its_copy(tmp_path: Path) -> None:
+    original = tmp_path / "single.py"
+    text = (PROGRAMS / "by_hand" / original.name).read_text("utf-8")
+    original.write_text(text.replace('"model.pt"', f'"{tmp_path}/model.pt"'), "utf-8")
+    entry, files = files_in(tmp_path / "multi", migrate(original), "vendor")
+    write(files)
+    verdict = prove(Options(original, entry, working=tmp_path, timeout=300), lambda *_: None)
+    assert verdict.exit_code == 0, told(verdict)
+    assert not (tmp_path / "model.pt").exists()
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_is_caught_for_what_it_is(mutant: Mutant, tmp_path: Path) -> None:
     verdict = verdict_of(tmp_path, mutant)

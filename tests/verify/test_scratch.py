@@ -1,3 +1,4 @@
+import ast
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +7,7 @@ import pytest
 
 from multicard.verify import scratch, trial
 from multicard.verify.plan import Plan
-from multicard.verify.probe import outputs
+from multicard.verify.probe import leads, outputs
 from multicard.verify.probe import record as recording
 
 
@@ -134,3 +135,30 @@ def test_modules_beside_the_scripts_folder_are_the_migrated_ones(tmp_path: Path,
     assert place.script.read_text() == "multi"
     beside = place.script.parent.parent / "lib" / "l.py"
     assert beside.read_text() == ("multi" if name == "tools" else "one")
+
+
+LED = {
+    "a file": ("/home/me/net/out/m.pt", "/copy/out/m.pt"),
+    "the folder": ("/home/me/net", "/copy"),
+    "another of the same beginning": ("/home/me/networks/m.pt", "/home/me/networks/m.pt"),
+    "none": ("out/m.pt", "out/m.pt"),
+}
+
+
+@pytest.fixture
+def _led(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leads, "LINKS", [("/home/me/net", "/copy")])
+
+
+@pytest.mark.usefixtures("_led")
+@pytest.mark.parametrize(("path", "copy"), LED.values(), ids=LED)
+def test_absolute_paths_are_led_to_the_copy(path: str, copy: str) -> None:
+    assert leads.argument(path) == copy
+    assert leads.argument(f"--out={path}") == f"--out={copy}"
+    tree = leads.Lead().visit(ast.parse(f"open(f'{path}{{n}}' if n else {path!r})"))
+    assert ast.unparse(tree) == f"open(f'{copy}{{n}}' if n else {copy!r})"
+
+
+def test_what_is_printed_names_the_users_folders() -> None:
+    place = trial.Place(Path("/t"), Path("/t/tree"), Path("/t/tree/a.py"), (("/home/me/net", "/t/tree"),))
+    assert place.named("saved /t/tree/out/m.pt") == "saved /home/me/net/out/m.pt"

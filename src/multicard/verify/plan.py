@@ -40,6 +40,7 @@ class Plan:
     )
     mates: tuple[str, ...] = ()  # traces of an earlier run, whose ranks' batches are padded as one
     each: tuple[tuple[str, int], ...] = ()  # lines that draw for each sample, and how often
+    absolute: bool = False  # absolute paths in the script lead to the copies
     cuda: bool = False  # answer True to torch.cuda.is_available()
 
     def write(self, path: Path) -> None:

@@ -59,6 +59,9 @@ def _attempt(options: Options, folder: Path, progress: Progress, *, cuda: bool) 
         # what the script makes at the end of an epoch may have been missing
         options = replace(options, full=True)
         migrated = trial.run("migrated", options, folder, lambda s, t: progress("migrated", s, t), cuda=cuda)
+    led = partial(_attempt, replace(options, absolute=True), folder / "led", progress, cuda=cuda)
+    if _kept(migrated) and not options.absolute:
+        return led()
     if migrated.outcome.ended == "hung":
         return _hung(options, migrated)
     again = partial(
@@ -73,6 +76,8 @@ def _attempt(options: Options, folder: Path, progress: Progress, *, cuda: bool) 
     turns = 1 if migrated.events("turns") else 0
     settings: dict[str, Any] = {"turns": turns}
     original = again(**settings)
+    if _kept(original) and not options.absolute:
+        return led()
     if turns and original.outcome.ended == "failed":
         turns = 2  # batches that cannot be one: sorted by length, say
         settings = {"turns": turns}
@@ -113,6 +118,12 @@ def _attempt(options: Options, folder: Path, progress: Progress, *, cuda: bool) 
 def _cut_short(run: Run) -> bool:
     """Whether an epoch was left before its end, only to be done sooner."""
     return any(event["how"] == "cut" for event in run.events("passed"))
+
+
+def _kept(run: Run) -> bool:
+    """Whether it failed since it was to write into a folder of the user's, by a path that does not lead to the copy."""
+    errors = [event for rank in range(len(run.traces)) for event in run.events("error", rank)]
+    return run.outcome.ended == "failed" and any(event["type"] == "KeptError" for event in errors)
 
 
 def wants_larger(original: Run, migrated: Run) -> bool:

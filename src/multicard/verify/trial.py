@@ -29,6 +29,7 @@ class Options:
     timeout: float = 600.0
     seed: int = 0
     full: bool = False
+    absolute: bool = False  # absolute paths in the scripts lead to the copies
     working: Path = field(default_factory=Path.cwd)
 
 
@@ -87,6 +88,12 @@ class Place:
             return None
         path = os.path.join(self.over[0], os.path.relpath(name, self.over[1]))
         return path if os.path.exists(path) else None
+
+    def named(self, text: str) -> str:
+        """Text in which folders are called by their own names, and not by those of this run's copies."""
+        for source, copy in self.links:
+            text = text.replace(copy, source)
+        return text
 
     def shown_text(self, text: str) -> str:
         """Text with the paths in it as the user knows them."""
@@ -185,6 +192,7 @@ def run(
         seed=options.seed,
         steps=options.steps,
         full=options.full,
+        absolute=options.absolute,
         seconds=options.timeout * 0.4,
         recorded=tuple(str(folder / "migrated" / f"rank{r}" / "trace.jsonl") for r in range(options.nproc))
         if replay
@@ -201,19 +209,23 @@ def run(
     return Run(
         role,
         outcome,
-        tuple(read_trace(Path(p.folder) / "trace.jsonl") for p in plans),
-        tuple(tuple(text_of(Path(p.folder) / "out.txt").splitlines()) for p in plans),
+        tuple(read_trace(Path(p.folder) / "trace.jsonl", place) for p in plans),
+        tuple(tuple(place.named(text_of(Path(p.folder) / "out.txt")).splitlines()) for p in plans),
         tuple(text_of(Path(p.folder) / "err.txt") for p in plans),
         place,
     )
 
 
-def read_trace(path: Path) -> Events:
+SAID = {"print", "said"}
+
+
+def read_trace(path: Path, place: Place) -> Events:
     """What was recorded; the last line may be cut off where the process was ended."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines if line.endswith("}")]
+    events: Events = [json.loads(line) for line in lines if line.endswith("}")]
+    return [{**e, "text": place.named(e["text"])} if e["kind"] in SAID else e for e in events]
 
 
 def text_of(path: Path) -> str:

@@ -34,6 +34,7 @@ def install(plan: Plan) -> None:
         batchnorm,
         each_sample,
         groups,
+        leads,
         loaders,
         lookups,
         modules,
@@ -45,6 +46,7 @@ def install(plan: Plan) -> None:
         training,
     )
 
+    leads.install(plan)
     shim.install(plan)
     loaders.install(plan)
     randomness.install(plan)
@@ -65,7 +67,7 @@ def main() -> None:
     plan = read_plan(Path(os.environ[PLAN_VARIABLE]))
     if os.getppid() == 1:
         sys.exit(9)
-    from multicard.verify.probe import monitor
+    from multicard.verify.probe import leads, monitor
     from multicard.verify.probe import record as recording
 
     record = recording.begin(plan)
@@ -77,7 +79,7 @@ def main() -> None:
     module.__file__ = plan.script
     module.__builtins__ = __builtins__  # type: ignore[attr-defined]
     sys.modules["__main__"] = module
-    sys.argv = [plan.script, *plan.arguments]
+    sys.argv = [plan.script, *map(leads.argument, plan.arguments)]
     sys.path[0] = os.path.dirname(plan.script)
     record.write("begin", working=os.getcwd())
     end(run(plan, module))

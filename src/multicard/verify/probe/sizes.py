@@ -12,8 +12,8 @@ import re
 from typing import Any
 
 from multicard.verify.plan import Plan
+from multicard.verify.probe import leads, turns
 from multicard.verify.probe import record as recording
-from multicard.verify.probe import turns
 from multicard.verify.probe.patching import Function, replace
 
 NAME = re.compile(r"(^|_)(batch_?size|bs|bsz|batch|bsize|minibatch|batchsz)$", re.IGNORECASE)
@@ -96,11 +96,12 @@ def enlarged(tree: ast.Module) -> ast.Module:
 def compiled(data: bytes, path: str) -> Any:
     """The user's code, with the larger sizes and the loops over dealt batches if there are any."""
     deals = turns.rewrites(data)
-    if not LARGER and not deals:
+    if not LARGER and not deals and not leads.LINKS:
         return compile(data, path, "exec", dont_inherit=True)
     tree = compile(data, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     assert isinstance(tree, ast.Module)
     tree = turns.rewritten(tree) if deals else tree
+    tree = leads.Lead().visit(tree) if leads.LINKS else tree
     return compile(enlarged(tree) if LARGER else tree, path, "exec", dont_inherit=True)
 
 

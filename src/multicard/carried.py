@@ -58,6 +58,10 @@ class Reading:
     """Objects of the user's that are made before the loop and that nobody reads after it."""
     by_number: list[Carried] = field(default_factory=list)
     """What depends on the number of the batch: shares of it fit where all ranks have as many batches."""
+    apart: list[Carried] = field(default_factory=list)
+    """What each rank has of its own after a training loop."""
+    left: list[Carried] = field(default_factory=list)
+    """What leaves the loop, grown or told in a way that is not understood."""
     running: list[str] = field(default_factory=list)
     """Running means: where all ranks have as many batches, the mean of theirs is that of all batches."""
     reader: "_Reader | None" = None
@@ -407,6 +411,8 @@ class _Reader:
         elif carried is None:
             if self._runs(name, writes):
                 self.reading.running.append(name)
+            elif kinds - {"set"} or all(_is_text(value) for _, _, value in writes):
+                self.reading.left.append(Carried(name, How.LAST, node))
             self.reading.problem(
                 node,
                 f"`{name}` leaves the loop and is not a plain sum or list that starts before it",
@@ -1103,3 +1109,16 @@ def _is_plain(node: ast.expr) -> bool:
     while isinstance(node, ast.Attribute):
         node = node.value
     return isinstance(node, ast.Name)
+
+
+def _is_text(value: ast.expr | None) -> bool:
+    """Whether a value is a text with something filled in."""
+    match value:
+        case ast.JoinedStr():
+            return True
+        case ast.BinOp(left=left, op=ast.Mod() | ast.Add()):
+            return _is_text(left) or (isinstance(left, ast.Constant) and isinstance(left.value, str))
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str()), attr="format")):
+            return True
+        case _:
+            return False

@@ -6,7 +6,7 @@ after the other they would be a curve in another order.
 """
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
 from multicard.carried import Carried, How, Reading, walk_scope
@@ -35,6 +35,35 @@ def curves(facts: Facts, reading: Reading, agreed: Callable[[], frozenset[int]])
     return _Steps(facts, reading, agreed).found()
 
 
+def left_apart(facts: Facts, reading: Reading, done: Iterable[Carried]) -> Iterator[Carried]:
+    """What a training loop writes down of the model's results and somebody reads later; each rank has its own."""
+    known = {item.name for item in done}
+    steps = _Steps(facts, reading, frozenset)
+    for item in (*reading.carried, *reading.by_number, *reading.left):
+        if item.name in known or item.how is How.COUNT:
+            continue
+        known.add(item.name)
+        places = [place for _, place, _ in reading.writes.get(item.name, [])]
+        if any(data_of(facts.values(part)).models for place in places for part in _given_by(place)):
+            yield item
+    for name, (root, node) in steps.odd.items():
+        if name not in known and steps.read_later(root):
+            yield Carried(name, How.LAST, node)
+
+
+def _given_by(place: ast.AST) -> list[ast.expr]:
+    """What a statement or a call writes."""
+    match place:
+        case ast.Call(args=args, keywords=keywords):
+            return [*args, *(keyword.value for keyword in keywords)]
+        case ast.Assign(value=value) | ast.AugAssign(value=value) | ast.NamedExpr(value=value):
+            return [value]
+        case ast.AnnAssign(value=ast.expr() as value):
+            return [value]
+        case _:
+            return []
+
+
 class _Steps:
     def __init__(self, facts: Facts, reading: Reading, agreed: Callable[[], frozenset[int]]) -> None:
         self.facts = facts
@@ -44,6 +73,8 @@ class _Steps:
         self.find_agreed = agreed
         self.inside = held(self.loop)
         self.known: frozenset[str] = frozenset()
+        self.asked: list[str] = []
+        self.odd_ones: dict[str, tuple[ast.Name | ast.Attribute, ast.AST]] = {}
 
     def found(self) -> list[Carried]:
         return [*self._holders(), *self._lists(), *self._averages()]
@@ -59,9 +90,12 @@ class _Steps:
             root = _root(owner)
             if root is None or not all(self._alike(key) for key in _keys(owner)):
                 continue
-            if not all(self._every_rank(place) for place, _, _ in places) or not self._read_later(root):
+            if not all(self._every_rank(place) for place, _, _ in places) or not self.read_later(root):
                 continue
-            if not all(self._noted(value) for _, _, value in places):
+            rows = [self._noted(value) for _, _, value in places]
+            if not any(rows) or not all(
+                row or self._bare(place[2]) for row, place in zip(rows, places, strict=True)
+            ):
                 continue
             plain = owner is root and all(self._number(value) for _, _, value in places)
             fresh = self.reading.start(name) == "empty"
@@ -83,17 +117,23 @@ class _Steps:
             case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Dict(values=parts):
                 numbers = [self._number(part) for part in parts]
                 return any(numbers) and all(
-                    number or self._alike(part) for number, part in zip(numbers, parts, strict=True)
+                    number or self._bare(part) for number, part in zip(numbers, parts, strict=True)
                 )
             case _:
                 return self._number(value)
+
+    def _bare(self, value: ast.expr) -> bool:
+        """Whether a value has nothing of the model or of the data: what all ranks have, a rate, a time."""
+        data = data_of(self.facts.values(value))
+        own = data.local and "clock" not in data.tags
+        return self._alike(value) or not (data.models or data.loaders or own)
 
     # --- objects ---------------------------------------------------------------------------------------------
 
     def _holders(self) -> Iterator[Carried]:
         done = set(self.reading.of(How.METER))
         for name, (root, node) in self.even.items():
-            if name not in done and self._read_later(root):
+            if name not in done and self.read_later(root):
                 yield Carried(name, How.STATE, node)
 
     @cached_property
@@ -123,7 +163,29 @@ class _Steps:
                 self._adds_evenly(owner, attr) and self._every_rank(node) and all(map(self._told, given))
             ):
                 odd.add(name)
+        self.odd_ones = {
+            name: (root, node) for name, (root, node) in found.items() if name in odd and self._keeps(node)
+        }
         return {name: place for name, place in found.items() if name not in odd}
+
+    @property
+    def odd(self) -> dict[str, tuple[ast.Name | ast.Attribute, ast.AST]]:
+        """Objects of the script's that keep in another way what they are told."""
+        return self.odd_ones if self.even is not None else {}
+
+    def _keeps(self, call: ast.AST) -> bool:
+        """Whether a method of an object that does nothing else changes what it keeps."""
+        assert isinstance(call, ast.Call)
+        assert isinstance(call.func, ast.Attribute)
+        return any(
+            isinstance(obj, Obj)
+            and obj.kind == "instance"
+            and obj.cls is not None
+            and not _works(obj)
+            and call.func.attr in _methods(obj.cls)
+            and _changes(_methods(obj.cls)[call.func.attr])
+            for obj in self.facts.values(call.func.value)
+        )
 
     def _told(self, value: ast.expr) -> bool:
         """Whether a meter is told a number, a sum over the batch, its size, or what all ranks have."""
@@ -194,6 +256,8 @@ class _Steps:
                 return self._number(inner, deep)
             case ast.Attribute(value=inner, attr="data"):
                 return self._number(inner, deep)
+            case ast.Call() if self._gives_numbers(value):
+                return self._mean(value)
             case ast.Name(id=name):
                 return (name in self.losses and self._mean(value)) or self._named(name, deep)
             case ast.BinOp(left=ast.Subscript(value=one), op=ast.Div(), right=ast.Subscript(value=other)) if (
@@ -216,17 +280,35 @@ class _Steps:
             case _:
                 return False
 
+    def _gives_numbers(self, call: ast.Call) -> bool:
+        """Whether a call is of the script's own functions, which give back one number: `return loss.item()`."""
+        functions = [value.node for value in self.facts.values(call.func) if isinstance(value, Func)]
+        given = [item.value for function in functions for item in nodes(function, ast.Return)]
+        return bool(given) and all(
+            isinstance(value, ast.Call)
+            and (
+                (isinstance(value.func, ast.Attribute) and value.func.attr == "item")
+                or (isinstance(value.func, ast.Name) and value.func.id == "float")
+            )
+            for value in given
+        )
+
     def _named(self, name: str, deep: int) -> bool:
         """Whether all that the loop gives a name are such numbers, or what all ranks have."""
         writes = self.reading.writes.get(name, [])
+        if name in self.asked:
+            return True  # what it was the turn before
         if not deep or not writes or not all(self._every_rank(node) for _, node, _ in writes):
             return False
-        return all(
+        self.asked.append(name)
+        numbers = [
             kind in {"set", "add"}
             and value is not None
             and (self._alike(value) or self._number(value, deep - 1))
             for kind, _, value in writes
-        ) and not all(value is not None and self._alike(value) for _, _, value in writes)
+        ]
+        self.asked.pop()
+        return all(numbers) and not all(value is not None and self._alike(value) for _, _, value in writes)
 
     def _mean(self, value: ast.expr) -> bool:
         """Whether a tensor of the model's is a mean over the batch, as far as is seen."""
@@ -273,7 +355,28 @@ class _Steps:
         return tuple(node for statement in self.loop.body for node in walk_scope(statement))
 
     def _alike(self, value: ast.expr) -> bool:
-        return self.reading.alike(value)
+        return self.reading.alike(value) or (
+            not any(isinstance(part, ast.Call | ast.Subscript | ast.Lambda) for part in walk(value))
+            and all(
+                self.reading.alike(part) or self.module.text(part) in self._counters
+                for part in walk(value)
+                if isinstance(part, ast.Name | ast.Attribute)
+            )
+        )
+
+    @cached_property
+    def _counters(self) -> frozenset[str]:
+        """Names that each turn of the loop changes in the same way: `step += 1`, `lr *= factor`."""
+        return frozenset(
+            name
+            for name, writes in self.reading.writes.items()
+            if all(
+                isinstance(node, ast.AugAssign)
+                and self.reading.alike(node.value)
+                and not [*self.reading.tests(node)]
+                for _, node, _ in writes
+            )
+        )
 
     def _every_rank(self, node: ast.AST) -> bool:
         """Whether all ranks come by, each as often: only conditions that they share stand round it."""
@@ -285,7 +388,7 @@ class _Steps:
         """Where conditions stand on which the ranks will agree."""
         return self.find_agreed()
 
-    def _read_later(self, root: ast.Name | ast.Attribute) -> bool:
+    def read_later(self, root: ast.Name | ast.Attribute) -> bool:
         """Whether somebody reads a value after the loop, and it was there before."""
         name = self.module.text(root)
         base: ast.expr = root
@@ -349,10 +452,18 @@ def _keys(owner: ast.expr) -> Iterator[ast.expr]:
         owner = owner.value
 
 
+def _works(obj: Obj) -> bool:
+    """Whether an object does more than to keep numbers."""
+    return any(
+        isinstance(value, Obj) and value.kind in _OTHER_TRADE
+        for values in obj.attrs.values()
+        for value in values
+    )
+
+
 def _evenly(obj: Obj, method: str) -> bool:
     """Whether a method of an object changes it in proportion to what it is given, and the object does nothing else."""
-    values = [value for held_values in obj.attrs.values() for value in held_values]
-    if obj.cls is None or any(isinstance(value, Obj) and value.kind in _OTHER_TRADE for value in values):
+    if obj.cls is None or _works(obj):
         return False
     functions = _methods(obj.cls)
     if method not in functions or len(functions) > _MANY:

@@ -1,8 +1,9 @@
 """What a loop counts is put together over the ranks, in every form that real scripts count in."""
 
 import pytest
-from harness import LOOP, NET, added, migrate, migrate_modules
+from harness import LOOP, NET, added, facts_of, migrate, migrate_modules
 
+from multicard.plan import Kind
 from multicard.rules import total_metrics as rule
 
 
@@ -361,6 +362,18 @@ CURVES = {
         "kept['loss']",
     ),
     "rows": ("rows = []", "rows.append((epoch, i, loss.item()))", "save(rows)\n", "rows"),
+    "a rate beside it": (
+        "rows = []",
+        "rows.append((loss.item(), optimizer.param_groups[0]['lr'], time.time()))",
+        "save(rows)\n",
+        "rows",
+    ),
+    "what a function gives": (
+        "losses = []\ndef once():\n    return criterion(model(torch.ones(8, 4)), torch.ones(8).long()).item()\n",
+        "losses.append(once())",
+        SAVED,
+        "losses",
+    ),
     "a running mean": (
         "curve, total = [], 0.0",
         "total += loss.item()\n        curve.append(total / (i + 1))",
@@ -649,3 +662,36 @@ def test_what_means_something_else_after_the_loop_is_left() -> None:
         + ("        for k in range(1):\n            sums[k].data += loss.item()\n    print(sums)\n")
     )
     assert migrate(rule, script)[0] == script
+
+
+TOLD = {
+    "the largest of a meter": ("log = Best()", "log.update(loss.item())", "print(log.best)", "log"),
+    "losses that some ranks keep": (
+        "kept = []",
+        "if loss.item() > 1:\n            kept.append(loss.item())",
+        "if epoch:\n        print(kept)",
+        "",
+    ),
+    "a text": ("", "line = 'loss %g' % loss.item()", "print(line)", "line"),
+    "sums over batches, from epoch to epoch": (
+        "hits = hits if epoch else []",
+        "hits.append((model(x).argmax(1) == y).sum().item())",
+        "print(hits)",
+        "hits",
+    ),
+    "what the loop alone reads": ("log = Best()", "log.update(loss.item())\n        print(log)", "", ""),
+    "what all ranks have": (
+        "rates = []",
+        "rates.append(optimizer.param_groups[0]['lr'])",
+        "print(rates)",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("start", "body", "after", "name"), TOLD.values(), ids=TOLD)
+def test_what_stays_each_ranks_own_is_told(start: str, body: str, after: str, name: str) -> None:
+    loop = LOOP.replace("    for x", f"    {start}\n    for x")
+    script = METERS.replace("\nfrom", "from", 1) + NET + f"{loop}        {body}\n    {after}\n"
+    notes = [finding for finding in rule.find(facts_of(script)) if finding.kind is Kind.NOTE]
+    assert [note.why.en.split("`")[1] for note in notes] == ([name] if name else [])

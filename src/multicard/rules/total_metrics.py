@@ -26,12 +26,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from multicard.carried import Carried, How, Reading, read_loop
-from multicard.curves import curves
+from multicard.curves import curves, left_apart
 from multicard.edits import insert_after
 from multicard.facts import Facts, Training
 from multicard.last_batch import last_losses
 from multicard.messages import Text
-from multicard.plan import Finding
+from multicard.plan import Finding, Kind
 from multicard.quotients import given_by, returned
 from multicard.rules.agree_to_stop import agreed
 from multicard.rules.share_batches import drawn, shared_loop
@@ -67,7 +67,9 @@ def find(facts: Facts) -> Iterator[Finding]:
         ):
             done.add(node)
             module = training.loop.module
-            yield from _totals(facts, module, node, of_training(facts, training, module, node))
+            reading = of_training(facts, training, module, node)
+            yield from _totals(facts, module, node, reading)
+            yield from _told(facts, module, reading)
 
 
 def of_training(facts: Facts, training: Training, module: Module, loop: ast.For) -> Reading:
@@ -94,8 +96,21 @@ def of_training(facts: Facts, training: Training, module: Module, loop: ast.For)
         carried += steps
         known = {item.name for item in carried}
         carried += [item for item in last_losses(facts, module, loop) if item.name not in known]
+    if in_step:
+        apart = left_apart(facts, reading, carried)
+        reading.apart = [item for item in apart if not counted_alike(facts, module, loop, item.name)]
     reading.carried = carried
     return reading
+
+
+def _told(facts: Facts, module: Module, reading: Reading) -> Iterator[Finding]:
+    """A word on what is rank 0's own after a training loop."""
+    for item in reading.apart:
+        why = Text(
+            f"`{item.name}` holds what each rank saw itself: what is shown or written of it is rank 0's share",
+            f"`{item.name}` 是各进程自己看到的内容:显示或写出的只是 rank0 的那一份",
+        )
+        yield Finding(CODE, facts.site(module, item.node), why, kind=Kind.NOTE)
 
 
 def counted_alike(facts: Facts, module: Module, loop: ast.For, name: str) -> bool:

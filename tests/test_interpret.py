@@ -966,3 +966,52 @@ def test_a_name_asked_of_a_package_may_be_any_that_it_takes_from_its_modules(tmp
     script.write_text(HEAD + "import loaders\n" + NET + train)
     facts = wrap_models(read_program(script))
     assert {loader.name for loader in facts.train_loaders} == {"One", "Two"}
+
+
+RECURSIVE = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+train_loader, val_loader = DataLoader(a, 8, shuffle=True), DataLoader(b, 8)
+
+
+class Hourglass(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+
+    def level(self, n, x):
+        low = self.level(n - 1, x) if n > 1 else x
+        return self.line(low)
+
+    def forward(self, x):
+        return self.level(4, x)
+
+
+model = Hourglass()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def validate():
+    for x, y in val_loader:
+        print(model(x))
+
+
+def train():
+    for x, y in train_loader:
+        loss = model(x).mean()
+        loss.backward()
+        optimizer.step()
+
+
+validate()
+for epoch in range(3):
+    train()
+    validate()
+"""
+
+
+def test_a_function_that_calls_itself_gives_nothing_of_the_batches_of_other_calls() -> None:
+    (training,) = facts_of(RECURSIVE).trainings
+    assert len(training.loaders) == 1

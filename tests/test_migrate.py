@@ -325,6 +325,16 @@ def test_a_package_of_the_project_is_migrated_where_the_project_is_marked_as_one
     assert len(migrate(script).modules) == 3
 
 
+def test_a_package_above_is_migrated_where_a_module_tells_python_of_it(tmp_path: Path) -> None:
+    script = project(tmp_path / "home", "tools")
+    (script.parent / "paths.py").write_text(
+        "import os\nimport sys\n\n\ndef add(path):\n    sys.path.insert(0, path)\n\n\n"
+        "here = os.path.dirname(__file__)\nadd(os.path.join(here, '..'))\n"
+    )
+    script.write_text("import paths\n" + script.read_text())
+    assert len(migrate(script).modules) == 4
+
+
 # --- any file -------------------------------------------------------------------------------------------------------
 
 

@@ -1731,7 +1731,7 @@ class Interpreter:
         active = sum(1 for frame in self.stack if frame.node is definition)
         often = OFTEN if self.followed < MANY else SELDOM
         if active > 1 or len(self.stack) > DEEPEST or (times > often and definition in self.known):
-            return self.known.get(definition, SOME)
+            return _recalled(self.known.get(definition, SOME), [*args, *kwargs.values()])
         self.count[definition] = times + 1
         self.followed += 1
         frame = Frame(function.module, definition, {}, function.closure, function.closure.top)
@@ -1943,6 +1943,17 @@ _MEANS = ("average at ", "bent at ")
 def _is_sum(data: Data) -> bool:
     """Whether this is a sum over the batch and nothing else."""
     return bool(data.models) and "summed" in data.tags and "averaged" not in data.tags
+
+
+def _recalled(known: Values, given: list[Values]) -> Values:
+    """What a function gave before, for what it is given now: not from the batches of other calls."""
+    loaders = frozenset(loader for values in given for loader in data_of(values).loaders)
+    if not loaders:
+        return known
+    return frozenset(
+        Data(value.models, loaders, value.tags) if isinstance(value, Data) and value.loaders else value
+        for value in known
+    )
 
 
 def _batches_vary(loader: Obj) -> bool:

@@ -51,12 +51,17 @@ class _Reader:
         return self.locate_above(parts)
 
     def locate_above(self, parts: list[str]) -> Path | None:
-        """A module of the package that the script itself stands in, or of the project that is installed for it."""
+        """A module of the package that the script itself stands in, or of the project that it is installed from.
+
+        A script that adds to `sys.path` what is not written out there means a folder above, as a rule.
+        """
         home = self.roots[0]
+        told = any(b"sys.path" in module.data for module in self.modules.values())
         for root in [*home.parents][:_ABOVE]:
             package = root / parts[0]
             own = package == home or package in home.parents
-            if package.is_dir() and (own or any((root / mark).exists() for mark in _PROJECT)):
+            project = told or any((root / mark).exists() for mark in _PROJECT)
+            if package.is_dir() and (own or project):
                 path = _module_in(root, parts)
                 if path is not None:
                     self.roots.append(root)

@@ -870,6 +870,18 @@ def _compile(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Val
     return values or SOME
 
 
+def _initialized(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    """Apex gives back the models and optimizers that it is given."""
+    run.record("call", name, place, None, bound)
+    models = bound.get("0", bound.get("models", SOME))
+    optimizers = bound.get("1", bound.get("optimizers", NONE))
+    if optimizers == NONE:
+        return models
+    pair = run.birth("tuple", "tuple", place)
+    pair.items = [models, optimizers]
+    return one(pair)
+
+
 def _data_parallel(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
     """The model itself: a migrated script has one process a card, so this wrapper goes."""
     for value in bound.get("module", NOTHING):
@@ -1098,6 +1110,7 @@ _SPECIAL: dict[str, _Handler] = {
     "torch.jit.script": _compile,
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm": _compile,
     "torch.nn.DataParallel": _data_parallel,
+    "apex.amp.initialize": _initialized,
     "torch.nn": _parallel_call,  # the module of this name holds a function of this name
     "torch.utils.data.random_split": _random_split,
     "sklearn.model_selection.train_test_split": _train_test_split,

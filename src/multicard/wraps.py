@@ -192,6 +192,7 @@ def _unfit(facts: Facts, group: Group) -> str:
             and model.root in members
             and facts.trains(event)
             and event.grad
+            and event.args  # what is asked without an argument is no layer
             and not any(whole.cls is not None and whole.cls is model.root.cls for whole in event.inside)
         ):
             return "parts of it are called in training, and a wrapper only sees the whole"

@@ -61,6 +61,20 @@ PLACES = {
         "model = Net()\nif use_cuda:\n    model.cuda()\n" + OPTIMIZER + LOOP,
         "    model.cuda()",
     ),
+    "after apex has prepared it": (
+        "from apex import amp\nmodel = Net()\n"
+        + OPTIMIZER
+        + "model, optimizer = amp.initialize(model, optimizer, opt_level='O1')\n"
+        + LOOP,
+        "model, optimizer = amp.initialize(model, optimizer, opt_level='O1')",
+    ),
+    "though it is asked for its settings": (
+        "import timm\nmodel = timm.create_model('a')\n"
+        + OPTIMIZER
+        + LOOP
+        + "        print(model.config.to_json_string())\n",
+        "model = timm.create_model('a')",
+    ),
     "after the branches that make it": (
         "if args.big:\n    model = Net()\nelse:\n    model = nn.Linear(4, 2)\n" + OPTIMIZER + LOOP,
         "    model = nn.Linear(4, 2)",

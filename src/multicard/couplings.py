@@ -87,6 +87,8 @@ def spreads(name: str, axes: list[Values]) -> bool:
 
 def pairs(parts: list[Data], *, product: bool) -> bool:
     """Whether an operation on these combines each sample with each other one."""
+    if all(LAYOUTS.isdisjoint(part.tags) for part in parts):
+        return False
     parts = [part for part in parts if depends(part)]
     if len(parts) < 2:
         return False

@@ -308,8 +308,9 @@ class Interpreter:
             self.visited.add(statement)
             method = self._statements.get(statement.__class__)
             falls = True if method is None else method(statement)
-            for wrap in self.wraps.get(statement, ()):
-                self._wrap(wrap)
+            if statement in self.wraps:
+                for wrap in self.wraps[statement]:
+                    self._wrap(wrap)
             if falls is False:
                 return False
         return True
@@ -704,7 +705,7 @@ class Interpreter:
         if top is not None and name in top.names:
             return top.names[name]
         if name in BUILTINS:
-            return one(Lib(f"builtins.{name}"))
+            return libraries.named(f"builtins.{name}")
         return one(Unknown(f"`{name}` is not defined before this line"))
 
     def store(self, target: ast.expr, values: Values, *, strong: bool = False) -> None:
@@ -746,8 +747,10 @@ class Interpreter:
 
     def _bound(self, target: ast.expr, values: Values) -> None:
         self.seen[target] = join(self.seen.get(target, NOTHING), values)
+        if self.inside:
+            return
         for value in values:
-            if isinstance(value, Obj) and value.kind in {"model", "wrapped"} and not self.inside:
+            if isinstance(value, Obj) and value.kind in {"model", "wrapped"}:
                 self.record("bind", "", target, value)
 
     def store_attribute(
@@ -967,19 +970,20 @@ class Interpreter:
         kind = node.__class__
         if kind is ast.Constant:
             return constant(node.value)  # type: ignore[attr-defined]  # the class was just compared
-        method = self._expressions.get(kind)
-        if method is None:
-            for child in children(node):
-                if isinstance(child, ast.expr):
-                    self.eval(child)
-            return SOME
-        found = method(node)
+        if kind is ast.Name:
+            found = self.load(node.id)  # type: ignore[attr-defined]  # the same
+        else:
+            method = self._expressions.get(kind)
+            if method is None:
+                for child in children(node):
+                    if isinstance(child, ast.expr):
+                        self.eval(child)
+                return SOME
+            found = method(node)
         known = self.seen.get(node)
-        self.seen[node] = found if known is None else join(known, found)
+        if known is not found:
+            self.seen[node] = found if known is None else join(known, found)
         return found
-
-    def eval_Name(self, node: ast.Name) -> Values:
-        return self.load(node.id)
 
     def eval_Attribute(self, node: ast.Attribute) -> Values:
         result: Values = NOTHING
@@ -1002,7 +1006,7 @@ class Interpreter:
             case Lib(name=name):
                 if attr == "__dict__":
                     return one(value)
-                return one(Lib(libraries.canonical(f"{name}.{attr}")))
+                return libraries.named(f"{name}.{attr}")
             case Obj(kind="wrapped" | "model") if attr == "forward" and not any(
                 item is (value.inner or value) for item in self.inside
             ):
@@ -1266,28 +1270,28 @@ class Interpreter:
                 folded = _fold(node.op, first, second)
                 if folded is not None:
                     return one(folded)
-        lists = [
-            value for value in left | right if isinstance(value, Obj) and value.kind in {"list", "tuple"}
-        ]
-        if lists and isinstance(node.op, ast.Add | ast.Mult):
-            obj = self.birth("list", "list", node)
-            for value in lists:
-                self.extend(obj, one(value))
-            return one(obj)
-        if isinstance(node.op, ast.Div):
-            return one(
-                self._bent_by(node, self.divided(node, data_of(left), data_of(right), right), left, right)
-            )
-        if isinstance(node.op, ast.Mult):
-            return one(self._bent_by(node, self.multiplied(node, data_of(left), data_of(right)), left, right))
-        if isinstance(node.op, ast.Pow) and Const(-1) not in right:
-            return one(self.bent(node, merge([data_of(left), data_of(right)])))
-        if isinstance(node.op, ast.Pow) and Const(-1) in right:
-            return one(self.divided(node, PLAIN, data_of(left), left))
-        parts = [data_of(left), data_of(right)]
-        if isinstance(node.op, ast.Add | ast.Sub) and not couplings.pairs(parts, product=False):
-            return one(self._added(node, *parts))
-        return one(self.combined(node, parts, product=isinstance(node.op, ast.MatMult)))
+        op = node.op.__class__
+        if op is ast.Add or op is ast.Mult:
+            lists = [
+                value for value in left | right if isinstance(value, Obj) and value.kind in {"list", "tuple"}
+            ]
+            if lists:
+                obj = self.birth("list", "list", node)
+                for value in lists:
+                    self.extend(obj, one(value))
+                return one(obj)
+        first_data, second_data = data_of(left), data_of(right)
+        if op is ast.Div:
+            return one(self._bent_by(node, self.divided(node, first_data, second_data, right), left, right))
+        if op is ast.Mult:
+            return one(self._bent_by(node, self.multiplied(node, first_data, second_data), left, right))
+        parts = [first_data, second_data]
+        if op is ast.Pow:
+            inverse = Const(-1) in right
+            return one(self.divided(node, PLAIN, first_data, left) if inverse else self.bent(node, merge(parts)))
+        if (op is ast.Add or op is ast.Sub) and not couplings.pairs(parts, product=False):
+            return one(self._added(node, first_data, second_data))
+        return one(self.combined(node, parts, product=op is ast.MatMult))
 
     def averaged(self, place: ast.AST, data: Data) -> Data:
         """A mean over all samples of a batch, marked with where it is made: not one of a sample among them."""
@@ -1409,7 +1413,7 @@ class Interpreter:
         if len(values) == 1 and isinstance(node.op, ast.USub):
             (value,) = values
             if isinstance(value, Const) and isinstance(value.value, int | float):
-                return one(Const(-value.value, value.config))
+                return one(Const(-value.value, config=value.config))
         return one(data_of(values))
 
     def eval_BoolOp(self, node: ast.BoolOp) -> Values:
@@ -2074,15 +2078,15 @@ def _fold(op: ast.operator, first: Const, second: Const) -> Const | None:
     config = first.config or second.config
     a, b = first.value, second.value
     if isinstance(op, ast.Add) and isinstance(a, str) and isinstance(b, str):
-        return Const(a + b, config)
+        return Const(a + b, config=config)
     if isinstance(a, int | float) and isinstance(b, int | float):
         match op:
             case ast.Add():
-                return Const(a + b, config)
+                return Const(a + b, config=config)
             case ast.Sub():
-                return Const(a - b, config)
+                return Const(a - b, config=config)
             case ast.Mult():
-                return Const(a * b, config)
+                return Const(a * b, config=config)
             case _:
                 return None
     return None

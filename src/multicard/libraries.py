@@ -7,6 +7,7 @@ arguments (lower case) or a plain object (capitalised).
 
 import ast
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from multicard import couplings
@@ -408,6 +409,12 @@ def canonical(name: str) -> str:
     return _EXACT.get(name, name)
 
 
+@lru_cache(maxsize=4096)
+def named(name: str) -> Values:
+    """Something of a library by any of its names."""
+    return one(Lib(canonical(name)))
+
+
 def star(base: str) -> tuple[str, ...]:
     """What `from base import *` brings in, as far as training scripts use it."""
     return _STARS.get(base, ())
@@ -775,6 +782,7 @@ def draws(name: str) -> bool:
     )
 
 
+@lru_cache(maxsize=4096)
 def _kind_of_call(name: str, head: str, tail: str) -> str:
     if name in LOADERS:
         return "loader"

@@ -7,7 +7,7 @@ returns hold sets of values; what cannot be followed is `Unknown`, with the reas
 import ast
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from multicard.source import Module, Site
 
@@ -15,12 +15,17 @@ if TYPE_CHECKING:
     from multicard.interpret import Frame
 
 
-@dataclass(frozen=True)
 class Const:
     """A constant.  `config`: it stands at module level or in the command line, so a user may change it."""
 
-    value: object
-    config: bool = False
+    __slots__ = ("config", "value")
+
+    def __init__(self, value: object, *, config: bool = False) -> None:
+        self.value = value
+        self.config = config
+
+    def __repr__(self) -> str:
+        return f"Const(value={self.value!r}, config={self.config!r})"
 
     def __hash__(self) -> int:
         return hash((type(self.value), self.value, self.config))
@@ -34,8 +39,7 @@ class Const:
         )
 
 
-@dataclass(frozen=True)
-class Data:
+class Data(NamedTuple):
     """Numbers, tensors, arrays: what they depend on.
 
     `models` were called on the way (gradients flow back to them), `loaders` gave the batch.  `tags`: `local` differs
@@ -56,7 +60,7 @@ LOCAL = frozenset({"local", "random", "clock"})
 PLAIN = Data()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Obj:
     """An object with identity, born at one place."""
 
@@ -131,14 +135,13 @@ class Class:
         return found
 
 
-@dataclass(frozen=True)
-class Lib:
+class Lib(NamedTuple):
     """Something of a library, by qualified name: a module, a function, a class."""
 
     name: str
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Mod:
     """A local module."""
 
@@ -146,8 +149,7 @@ class Mod:
     frame: "Frame"
 
 
-@dataclass(frozen=True)
-class Method:
+class Method(NamedTuple):
     """A library's method, bound to a value: `m.to`, `loss.backward`, `rows.append`."""
 
     owner: "Value"
@@ -155,8 +157,7 @@ class Method:
     node: ast.expr
 
 
-@dataclass(frozen=True)
-class Unknown:
+class Unknown(NamedTuple):
     """What cannot be followed, and why."""
 
     reason: str
@@ -225,6 +226,12 @@ def merge(data: list[Data]) -> Data:
     data = [item for item in data if item is not PLAIN]
     if len(data) < 2:
         return data[0] if data else PLAIN
+    if len(data) == 2:
+        first, second = data
+        if first.models >= second.models and first.loaders >= second.loaders and first.tags >= second.tags:
+            return first
+        if first.models <= second.models and first.loaders <= second.loaders and first.tags <= second.tags:
+            return second
     return Data(
         frozenset().union(*[item.models for item in data]),
         frozenset().union(*[item.loaders for item in data]),

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from typing import NamedTuple
 
 from multicard.facts import Facts
 from multicard.source import Module
@@ -34,8 +35,7 @@ class How(Enum):
     """Only the last batch's value is left."""
 
 
-@dataclass(frozen=True, eq=False)
-class Carried:
+class Carried(NamedTuple):
     """One value that leaves a loop."""
 
     name: str
@@ -44,7 +44,7 @@ class Carried:
     node: ast.AST
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Reading:
     """A loop, read."""
 
@@ -114,8 +114,7 @@ class Reading:
         self.problems.append((node, en, zh))
 
 
-@dataclass(frozen=True, eq=False)
-class Meter:
+class Meter(NamedTuple):
     """A class that adds up: which attributes are sums, and what follows from them."""
 
     sums: tuple[str, ...]

@@ -10,6 +10,7 @@ import ast
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from multicard.carried import Reading, read_loop
 from multicard.facts import Facts, key
@@ -24,8 +25,7 @@ from multicard.wraps import bare_of
 Problem = tuple[ast.AST, str, str]
 
 
-@dataclass(frozen=True, eq=False)
-class Forward:
+class Forward(NamedTuple):
     """A call of a wrapped model in evaluation, and how to reach the model inside."""
 
     module: Module
@@ -36,7 +36,7 @@ class Forward:
     """Gradients are recorded on all ways; the model's mode tells where it trains."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Visit:
     """One loop over loaders that does not train, on all ways of getting there."""
 
@@ -61,8 +61,7 @@ class Visit:
         return (*self.problems, *self.reading.problems)[0]
 
 
-@dataclass(frozen=True, eq=False)
-class Site:
+class Site(NamedTuple):
     """One `DataLoader(...)` in the source and the loaders that it makes."""
 
     module: Module
@@ -75,7 +74,7 @@ class Site:
     """Loaders that are dealt out as training loaders are, because nothing at the site tells them apart."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Dealing:
     """The decisions."""
 
@@ -453,8 +452,7 @@ def _can_be_dealt(facts: Facts, loader: Obj) -> bool:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Written:
+class Written(NamedTuple):
     """The arguments of a `DataLoader(...)` as they are written."""
 
     given: dict[str, ast.expr]
@@ -593,7 +591,7 @@ def _distinguishing(facts: Facts, module: Module, call: ast.Call) -> Iterator[tu
             return
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _ValueOf:
     """The literal that a loop variable or parameter held when a loader was made."""
 

@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from multicard.source import Module, Span
 
@@ -38,7 +39,7 @@ class Side(IntEnum):
     """Stands in place of something."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Edit:
     """Put `text` in place of `span` of `module`.  `reach` is what an insertion goes round or belongs to."""
 
@@ -111,8 +112,7 @@ def attribute(module: Module, node: ast.expr, name: str) -> Edit:
 # --- arguments of calls ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Argument:
+class _Argument(NamedTuple):
     """An argument where it stands: with the parentheses round it, and the comma after it."""
 
     node: ast.expr | ast.keyword
@@ -275,8 +275,7 @@ def guard(module: Module, statements: Sequence[ast.stmt], header: str) -> tuple[
     return tuple(edits)
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     """Where a statement stands among others."""
 
     module: Module

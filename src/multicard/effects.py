@@ -7,9 +7,8 @@ them all, under every name that the libraries give them.  The tables are here an
 import ast
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from multicard.facts import Facts
 from multicard.source import Module
@@ -192,8 +191,7 @@ _RUNS = ("wandb.init", "neptune.", "comet_ml.")
 SCREEN = frozenset({"plot", "scatter", "hist", "bar", "imshow"})
 
 
-@dataclass(frozen=True, eq=False)
-class Effect:
+class Effect(NamedTuple):
     """What one call does, and the expression that says where."""
 
     what: What

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from multicard.interpret import Event, Frame, Interpreter, Loop, Wrap
 from multicard.program import Program
@@ -31,8 +31,7 @@ def key(loop: Loop) -> FrameKey:
     return (loop.node, loop.calls)
 
 
-@dataclass(frozen=True, eq=False)
-class Training:
+class Training(NamedTuple):
     """One batch loop that trains."""
 
     loop: Loop
@@ -43,7 +42,7 @@ class Training:
     backward: Event
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Facts:
     """All that rules may see."""
 

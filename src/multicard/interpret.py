@@ -11,6 +11,7 @@ import builtins
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from multicard import couplings, libraries
 from multicard.program import Program, absolute
@@ -113,8 +114,7 @@ class Frame:
     cls: Class | None = None
 
 
-@dataclass(frozen=True)
-class Wrap:
+class Wrap(NamedTuple):
     """After this statement the target is bound to the wrapped model (planned, then followed)."""
 
     statement: ast.stmt

@@ -5,7 +5,7 @@ What rank 0 does alone must leave nothing behind in its memory that the other ra
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from multicard.facts import Facts, FunctionNode
 from multicard.reach import functions_of, reached
@@ -59,8 +59,7 @@ def lasting(facts: Facts, *roots: ast.AST) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """Something that a function changes and that it did not make."""
 
     what: str

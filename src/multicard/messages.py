@@ -2,14 +2,12 @@
 
 import locale
 import os
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Language = Literal["en", "zh"]
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """One message in both languages."""
 
     en: str

@@ -6,9 +6,8 @@ Everything here is a pure function of source text and options; the command line 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from multicard.errors import NothingToDoError
 from multicard.facts import Facts
@@ -21,8 +20,7 @@ from multicard.start import start
 from multicard.wraps import wrap_models
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """What the user may choose."""
 
     batch: Literal["per-card", "global"] = "per-card"
@@ -33,6 +31,7 @@ class Options:
     """Codes, or beginnings of codes, to leave out."""
 
 
+DEFAULTS = Options()
 _WORDS = (
     b"backward",
     b"istributed",
@@ -45,7 +44,7 @@ _WORDS = (
 """A program without any of these trains nothing and is not distributed: there is no need to follow it."""
 
 
-def migrate(path: Path, options: Options = Options()) -> Plan:
+def migrate(path: Path, options: Options = DEFAULTS) -> Plan:
     """Read the script and its local modules, and decide every change; raises `MulticardError`."""
     with _uncollected():
         program = read_program(path)
@@ -71,7 +70,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def infer(program: Program, options: Options = Options()) -> Facts:
+def infer(program: Program, options: Options = DEFAULTS) -> Facts:
     """What the program does; raises `NothingToDoError` where nothing can be done."""
     name = program.entry.path.name
     if not program.entry.tree.body:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from multicard.edits import Edit, Side, apply
 from multicard.messages import Text
@@ -31,7 +31,7 @@ class Kind(Enum):
     """Not done: `advice` says what to do by hand."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Finding:
     """One decision: where, why, and the edits, all or none."""
 
@@ -53,8 +53,7 @@ class Rule(Protocol):
     def find(self, facts: "Facts", /) -> Iterator[Finding]: ...
 
 
-@dataclass(frozen=True)
-class Hunk:
+class Hunk(NamedTuple):
     """Neighbouring lines of one module, before and after, without their last line end."""
 
     module: Module
@@ -64,8 +63,7 @@ class Hunk:
     after: str
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """One finding as a reader sees it: whole lines before and after, in one or more places."""
 
     finding: Finding
@@ -82,7 +80,7 @@ class Change:
         return "\n...\n".join(hunk.after for hunk in self.hunks) if self.finding.edits else ""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """What will be written, and what is said.  Reports and the command line read this and nothing else."""
 

@@ -17,7 +17,7 @@ RUNTIME = "ddp_runtime"
 """The helpers beside a migrated script: a library, as `multicard.runtime` is."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Program:
     """What was read.  `modules` are by dotted name; the entry is `__main__`."""
 
@@ -34,7 +34,7 @@ class Program:
         return self.modules.get(name)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Reader:
     roots: list[Path]
     modules: dict[str, Module] = field(default_factory=dict)

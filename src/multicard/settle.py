@@ -73,7 +73,7 @@ PLAIN = {
 }
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Names:
     """Names that one module takes in, and what they are called there."""
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from multicard.errors import SourceError
 from multicard.messages import Text
@@ -23,8 +24,7 @@ from multicard.tree import nodes
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A half-open range of UTF-8 bytes of a module's text."""
 
     start: int
@@ -35,7 +35,7 @@ class Span:
         return self.start <= other.start and other.end <= self.end
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Module:
     """One parsed file.  `data` is its text in UTF-8 without a byte order mark: what spans count in."""
 
@@ -166,8 +166,7 @@ class Module:
             raise SourceError(why) from None
 
 
-@dataclass(frozen=True, eq=False)
-class Site:
+class Site(NamedTuple):
     """A place that a reader can be sent to."""
 
     module: Module

@@ -5,7 +5,7 @@ also by a local module while it is imported; and it must not run when somebody o
 """
 
 import ast
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from multicard.facts import Facts
 from multicard.source import Module
@@ -15,8 +15,7 @@ NAMES = ("local_rank", "rank", "world_size")
 _ACTS = frozenset({"call", "construct", "load", "forward", "iterate", "data_call", "method", "next"})
 
 
-@dataclass(frozen=True, eq=False)
-class Start:
+class Start(NamedTuple):
     """The statement before which the processes start, and where they end."""
 
     module: Module

@@ -9,7 +9,7 @@ taken only if no training forward pass reaches the bare model.
 import ast
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from multicard.facts import Facts, key
 from multicard.interpret import Event, Interpreter, Loop, Wrap
@@ -47,8 +47,7 @@ def identity(obj: Obj) -> Identity:
     return (obj.site.node if obj.site else None, obj.name, *obj.by[-6:])
 
 
-@dataclass(frozen=True, eq=False)
-class Group:
+class Group(NamedTuple):
     """A trained model."""
 
     models: tuple[Obj, ...]

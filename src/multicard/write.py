@@ -9,9 +9,8 @@ import errno
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from multicard.errors import MulticardError
 from multicard.messages import Text
@@ -30,8 +29,7 @@ class WriteError(MulticardError):
     """The files cannot be written; nothing was."""
 
 
-@dataclass(frozen=True)
-class File:
+class File(NamedTuple):
     """One file to be written: where, what, and with which permissions (None: what a new file gets)."""
 
     path: Path

@@ -5,11 +5,10 @@ Without one source of words the terminal, the page and the data would slowly com
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from os.path import relpath
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from multicard.messages import Language, Text
 from multicard.plan import Change, Hunk, Kind, Plan
@@ -38,16 +37,14 @@ NOT_WRITTEN = Text(
 Mark = Literal["-", "+", " "]
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One line of a difference."""
 
     mark: Mark
     text: str
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """One way of starting the script."""
 
     what: Text

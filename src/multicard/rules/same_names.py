@@ -18,6 +18,7 @@ After:
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from multicard.edits import Edit, call_with, insert_after, wrap
 from multicard.effects import (
@@ -88,8 +89,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield from _free_names(facts, module)
 
 
-@dataclass(frozen=True, eq=False)
-class _Reading:
+class _Reading(NamedTuple):
     """A call that gives each rank another name, and the expression that it is part of."""
 
     module: Module
@@ -297,7 +297,7 @@ def _is_duration(facts: Facts, module: Module, call: ast.Call) -> bool:
 # --- where a name goes --------------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Flow:
     """Follows a value through names, attributes, arguments and returns, to the paths that it ends in."""
 

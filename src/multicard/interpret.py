@@ -56,6 +56,10 @@ _NOWHERE = ast.Tuple([], ast.Load())
 OFTEN, SELDOM = 40, 4
 """How many calls of one function are followed; the fewer where the program makes very many calls."""
 MANY = 3000
+_PLACED = (ast.expr, ast.stmt)
+_IDENTITY = (ast.Is, ast.IsNot)
+_MEMBERSHIP = (ast.In, ast.NotIn)
+_MADE = (Obj, Func, Class)
 CONTAINERS = frozenset({"list", "tuple", "dict", "set", "iter"})
 
 
@@ -291,7 +295,7 @@ class Interpreter:
         key = (node, kind, *self.calls[-6:])
         found = self.born.get(key)
         if found is None or (found.cls is not cls and cls is not None):
-            site = Site(module or self.frame.module, node) if isinstance(node, ast.expr | ast.stmt) else None
+            site = Site(module or self.frame.module, node) if isinstance(node, _PLACED) else None
             found = Obj(
                 kind, name, site, cls, call=node if isinstance(node, ast.Call) else None, by=tuple(self.calls)
             )
@@ -2018,7 +2022,7 @@ def joined(
             result[name] = values
         elif mine is not values and mine != values:
             result[name] = join(mine, values)
-            if tainted and not any(isinstance(v, Obj | Func | Class) for v in result[name]):
+            if tainted and not any(isinstance(v, _MADE) for v in result[name]):
                 result[name] = join(result[name], one(Data(tags=frozenset({"local"}))))
     return result
 
@@ -2028,7 +2032,7 @@ def _grown(before: Values | None, after: Values | None) -> bool:
     if not after:
         return False
     new = after - (before or NOTHING)
-    return any(isinstance(value, Obj | Func | Class) for value in new) and before is not None
+    return any(isinstance(value, _MADE) for value in new) and before is not None
 
 
 _ASSIGNED: dict[ast.AST, frozenset[str]] = {}
@@ -2094,7 +2098,7 @@ def _fold(op: ast.operator, first: Const, second: Const) -> Const | None:
 
 def _compare(op: ast.cmpop, left: Values, right: Values) -> bool | None:
     """A comparison that literals decide."""
-    if isinstance(op, ast.Is | ast.IsNot) and right == NONE:
+    if isinstance(op, _IDENTITY) and right == NONE:
         known = {value == Const(None) for value in left}
         if any(isinstance(value, Data | Unknown) for value in left) or len(known) != 1:
             return None
@@ -2106,7 +2110,7 @@ def _compare(op: ast.cmpop, left: Values, right: Values) -> bool | None:
     (a,) = left
     if not isinstance(a, Const) or a.config:
         return None
-    if isinstance(op, ast.In | ast.NotIn) and len(right) == 1:
+    if isinstance(op, _MEMBERSHIP) and len(right) == 1:
         (container,) = right
         if isinstance(container, Obj) and container.items is not None and not container.rest:
             members = [value for item in container.items for value in item]

@@ -21,6 +21,9 @@ from multicard.errors import SourceError
 from multicard.messages import Text
 from multicard.tree import nodes
 
+_PLACED = (ast.expr, ast.stmt, ast.keyword, ast.arg, ast.alias, ast.excepthandler, ast.pattern)
+"""Nodes that know where they stand."""
+_SUITES = ("body", "handlers", "cases", "orelse", "finalbody")
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
@@ -53,9 +56,7 @@ class Module:
 
     def span(self, node: ast.AST) -> Span:
         """The bytes of a node; of a decorated definition without its decorators."""
-        assert isinstance(
-            node, ast.expr | ast.stmt | ast.keyword | ast.arg | ast.alias | ast.excepthandler | ast.pattern
-        )
+        assert isinstance(node, _PLACED)
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return Span(
@@ -113,10 +114,12 @@ class Module:
         found: dict[ast.stmt, tuple[ast.AST, list[ast.stmt]]] = {}
         owners: list[ast.AST] = [self.tree]
         for owner in owners:
-            for name in ("body", "handlers", "cases", "orelse", "finalbody"):
-                members = getattr(owner, name, [])
-                owners += members
-                found.update((member, (owner, members)) for member in members if isinstance(member, ast.stmt))
+            for name in owner._fields:
+                members: list[ast.stmt] = getattr(owner, name) if name in _SUITES else []
+                for member in members:
+                    owners.append(member)
+                    if isinstance(member, ast.stmt):
+                        found[member] = owner, members
         return found
 
     @cached_property

@@ -144,21 +144,8 @@ def _inert(statement: ast.stmt) -> bool:
             return False
 
 
+_CONSTANT = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.UnaryOp, ast.BinOp, ast.Name)
+
+
 def _constant(value: ast.expr) -> bool:
-    return all(
-        isinstance(
-            node,
-            ast.Constant
-            | ast.List
-            | ast.Tuple
-            | ast.Dict
-            | ast.Set
-            | ast.UnaryOp
-            | ast.BinOp
-            | ast.operator
-            | ast.unaryop
-            | ast.expr_context
-            | ast.Name,
-        )
-        for node in walk(value)
-    )
+    return all(isinstance(node, _CONSTANT) for node in walk(value))

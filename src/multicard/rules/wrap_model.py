@@ -127,7 +127,7 @@ def _own_buffers(facts: Facts, models: list[Obj]) -> Iterator[Finding]:
             and isinstance(call.args[0], ast.Constant)
         }
         found: dict[str, ast.AST] = {}
-        for node in walk(cls.node):
+        for node in walk(cls.node) if names else ():
             name, values = _written_buffer(facts, node)
             if name in names and any(isinstance(value, Data) and value.local for value in values):
                 found.setdefault(name, node)

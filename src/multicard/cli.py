@@ -4,6 +4,7 @@ Each command imports what it alone needs, when it runs: `multicard --help` must 
 nor `migrate` for torch.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -260,18 +261,22 @@ def _report(path: Path, plan: "Plan", language: Language) -> "File":
 
 
 def _print_text(plan: "Plan", language: Language, script: Path | None, written: Sequence[Path]) -> None:
-    from rich.console import Console
+    from multicard.reports import lines, wording
 
-    from multicard.reports import terminal, wording
+    if sys.stdout.isatty() or os.environ.get("FORCE_COLOR"):
+        from rich.console import Console
 
-    console = Console(highlight=False)
-    console.print(terminal.render(plan, language), crop=False)
-    for path in written:
-        console.print(f"{wording.WRITTEN.to(language)} {path}", markup=False, soft_wrap=True)
-    if script is None:
-        console.print(wording.NOT_WRITTEN.to(language), style="dim")
+        from multicard.reports import terminal
+
+        Console(highlight=False).print(terminal.render(plan, language), crop=False)
     else:
-        console.print(wording.starts(str(script))[1].command, style="bold", markup=False, soft_wrap=True)
+        click.echo(lines.render(plan, language), nl=False)
+    for path in written:
+        click.echo(f"{wording.WRITTEN.to(language)} {path}")
+    if script is None:
+        click.secho(wording.NOT_WRITTEN.to(language), dim=True)
+    else:
+        click.secho(wording.starts(str(script))[1].command, bold=True)
 
 
 @main.command(

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from multicard.messages import Language, Text
 from multicard.plan import Plan
-from multicard.reports import html, markdown, sarif, terminal, wording
+from multicard.reports import html, lines, markdown, sarif, terminal, wording
 from multicard.reports import json as data
 
 CHINESE = re.compile("[\u4e00-\u9fff]")
@@ -31,7 +31,7 @@ def printed(plan: Plan, language: Language, *, colour: bool = False) -> str:
     return capture.get()
 
 
-TEXTS = {"terminal": printed, "markdown": markdown.render, "html": html.render}
+TEXTS = {"terminal": printed, "lines": lines.render, "markdown": markdown.render, "html": html.render}
 ALL = {**TEXTS, "json": data.render, "sarif": sarif.render}
 
 
@@ -103,6 +103,14 @@ def test_the_terminal_is_in_colour_where_there_are_colours() -> None:
     assert "\x1b[32m    + setup_ddp()" in text
     assert "\x1b[31m    - print(" in text
     assert "\x1b" not in printed(plan_of(Path("x")), "en")
+
+
+def test_a_file_or_a_pipe_gets_whole_lines() -> None:
+    plan = plan_of(Path("x"))
+    text = lines.render(plan, "zh").splitlines()
+    assert text[0] == f"-- {wording.LEFT.zh} (1) --"
+    assert text[-2:] == ["--", wording.counts(plan).zh]
+    assert all(f"  {finding.why.zh}" in text for finding in plan.findings)
 
 
 def test_code_is_not_broken_at_the_width_of_the_terminal() -> None:

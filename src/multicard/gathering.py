@@ -23,7 +23,7 @@ from multicard.values import Obj, Unknown, Values, data_of
 FREE, MEAN, SIZE, SHARE, UNCLEAR = "free", "mean", "size", "share", "unclear"
 """What an expression holds of a batch: nothing, a mean over it, its size, the samples of this rank; or not known."""
 
-_SIZES = re.compile(r"(^|_)(batch_?size|bs|bsz|b_?size|n_?batch)$", re.IGNORECASE)
+_SIZES = r"(?i)(^|_)(batch_?size|bs|bsz|b_?size|n_?batch)$"
 _KEEPS = frozenset({"append", "appendleft", "extend", "add", "update", "put"})
 _ORDERED = frozenset({"chunk", "split", "roll", "tensor_split"})
 _HOLDERS = frozenset({"list", "tuple", "dict", "set", "iter", "namespace", "loader", "dataset", "optimizer"})
@@ -308,7 +308,7 @@ def _made_by_hand(facts: Facts, module: Module, part: ast.expr) -> bool:
         if any(isinstance(item, ast.Name) and item.id in names for item in statement.targets)
     ]
     return any(
-        _SIZES.search(_word(item))
+        re.search(_SIZES, _word(item))
         or (isinstance(item, ast.Attribute) and item.attr in {"arange", "eye", "ones", "zeros", "full"})
         for value in (part, *given)
         for item in walk(value)
@@ -447,7 +447,7 @@ def _sees_more(facts: Facts, function: FunctionNode) -> bool:
 def _knows_size(facts: Facts, node: ast.AST) -> bool:
     """Whether a function or class is told the size of a batch, and does not take it from what it is given."""
     for item in walk(node):
-        if _SIZES.search(_word(item)):
+        if re.search(_SIZES, _word(item)):
             if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store):
                 continue
             if not isinstance(item, ast.Name) or content(facts, item) != SIZE:

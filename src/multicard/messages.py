@@ -1,6 +1,5 @@
 """Text for people, in English and Chinese side by side, so that neither can be forgotten."""
 
-import locale
 import os
 from typing import Literal, NamedTuple
 
@@ -23,4 +22,8 @@ def language_of_the_locale() -> Language:
     named = next(
         (os.environ[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if os.environ.get(name)), None
     )
-    return "zh" if (named or locale.getlocale()[0] or "").lower().startswith("zh") else "en"
+    if named is None:
+        import locale
+
+        named = locale.getlocale()[0] or ""
+    return "zh" if named.lower().startswith("zh") else "en"

@@ -38,9 +38,11 @@ def spelled(node: ast.expr) -> str:
         case ast.BinOp(left=left, op=ast.Div(), right=right):
             return f"{spelled(left).rstrip('/')}/{spelled(right)}"
         case ast.BinOp(left=ast.Constant(value=str(template)), op=ast.Mod(), right=given):
-            return _filled(_PERCENT.split(template), given.elts if isinstance(given, ast.Tuple) else [given])
+            return _filled(
+                re.split(_PERCENT, template), given.elts if isinstance(given, ast.Tuple) else [given]
+            )
         case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(template)), attr="format"), args=given):
-            return _filled(_BRACES.split(template), given)
+            return _filled(re.split(_BRACES, template), given)
         case ast.Call(func=ast.Attribute(attr="join"), args=[_, _, *_] as parts):
             return "/".join(spelled(part).rstrip("/") for part in parts)
         case ast.Call(func=ast.Name(id="Path" | "str"), args=[only]):
@@ -85,11 +87,11 @@ def _pattern(node: ast.expr) -> str:
         case ast.JoinedStr(values=parts):
             text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
         case ast.BinOp(left=ast.Constant(value=str(template)), op=ast.Mod()):
-            text = _PERCENT.sub("{}", template)
+            text = re.sub(_PERCENT, "{}", template)
         case ast.BinOp(op=ast.Add() | ast.Div(), right=right):
             return _pattern(right)
         case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(template)), attr="format")):
-            text = _BRACES.sub("{}", template)
+            text = re.sub(_BRACES, "{}", template)
         case ast.Call(func=ast.Attribute(attr="join" | "joinpath"), args=[*_, last]):
             return _pattern(last)
         case ast.Call(args=[only]):
@@ -100,8 +102,8 @@ def _pattern(node: ast.expr) -> str:
     return name if "{}" in name else ""
 
 
-_PERCENT = re.compile(r"%[-+ 0-9.]*[a-zA-Z]")
-_BRACES = re.compile(r"\{[^{}]*\}")
+_PERCENT = r"%[-+ 0-9.]*[a-zA-Z]"
+_BRACES = r"\{[^{}]*\}"
 
 
 def _end(node: ast.expr) -> str:

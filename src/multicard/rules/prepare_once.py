@@ -66,7 +66,7 @@ _BLUNT = frozenset({
     "torch.hub.download_url_to_file", "shutil.unpack_archive", "torchvision.datasets.utils.extract_archive",
     "zipfile.ZipFile.extractall", "tarfile.open.extractall", ".extractall", "zipfile.ZipFile.extract",
 })  # fmt: skip
-COMMANDS = re.compile(r"\b(wget|curl|unzip|tar|git clone|gdown|kaggle|gsutil|aws|7z|unrar|bash)\b")
+COMMANDS = r"\b(wget|curl|unzip|tar|git clone|gdown|kaggle|gsutil|aws|7z|unrar|bash)\b"
 _PICKED = frozenset({"MNIST", "FashionMNIST", "KMNIST", "CIFAR10", "CIFAR100", "QMNIST"})
 _MAKE_NO_FILE = frozenset({
     *sys.stdlib_module_names, "PIL", "absl", "accelerate", "albumentations", "colorama", "cv2", "einops", "jieba",
@@ -286,7 +286,7 @@ def _makes_a_file(facts: Facts, effect: Effect) -> bool:
         mode = mode_of(facts, effect)[1]
         return mode is not None and writes_to(mode)
     if effect.what == "command":
-        return bool(COMMANDS.search(effect.module.text(effect.call)))
+        return bool(re.search(COMMANDS, effect.module.text(effect.call)))
     if effect.what == "writer":
         mode = mode_of(facts, effect)[1] if effect.name in ARCHIVES else "w"
         return effect.path is not None and mode is not None and writes_to(mode)
@@ -398,7 +398,7 @@ def _downloads(facts: Facts, module: Module, first: frozenset[ast.stmt]) -> Iter
     for call in calls_named(facts, module, _may_fetch):
         names = names_of(facts, call)
         command = any(name.startswith(("os.system", "subprocess.")) for name in names)
-        if not names & _BLUNT and not (command and COMMANDS.search(module.text(call))):
+        if not names & _BLUNT and not (command and re.search(COMMANDS, module.text(call))):
             continue
         if only_in(facts, module, call, first) or guarded(facts, module, call):
             continue

@@ -35,7 +35,7 @@ _PACKAGE = Text(
     "its own package lies over its folder: an installed copy of it, which was not migrated, must not come first",
     "它自己的包在上一级文件夹里；必须先于已安装的（未迁移的）副本找到它",
 )
-_COOKIE = re.compile(r"^[ \t\f]*#.*?coding[:=]")
+_COOKIE = r"^[ \t\f]*#.*?coding[:=]"
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -98,7 +98,7 @@ def _line(module: Module) -> Edit:
     first = 1
     if module.line(1).startswith("#!"):
         first = 2
-    if first <= len(module.starts) and _COOKIE.match(module.line(first)):
+    if first <= len(module.starts) and re.match(_COOKIE, module.line(first)):
         first += 1
     return insert(module, module.starts[first - 1], f"# {launch}{module.newline}")
 

@@ -28,8 +28,8 @@ from multicard.values import Func, Lib
 CODE = "MC102"
 TITLE = Text("Use this process's own card", "设备绑定到本进程的卡")
 
-_CARD = re.compile(r"cuda(:\d+)?")
-_CARD_OPTION = re.compile(r"(gpu|gpus|gpu_ids?|gpu_list|device_ids?|cuda_ids?|cuda_device)", re.IGNORECASE)
+_CARD = r"cuda(:\d+)?"
+_CARD_OPTION = r"(?i:gpu|gpus|gpu_ids?|gpu_list|device_ids?|cuda_ids?|cuda_device)"
 _OWN = Text(
     "each process has a card of its own; a fixed number would send all of them to one card",
     "每个进程独占一张卡;写死卡号会让所有进程抢同一张卡",
@@ -61,7 +61,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             if (
                 isinstance(constant.value, str)
                 and "cuda" in constant.value
-                and _CARD.fullmatch(constant.value)
+                and re.fullmatch(_CARD, constant.value)
             ):
                 yield from _constant(facts, module, constant, constant.value, named=named)
         formatted: tuple[ast.JoinedStr | ast.BinOp, ...]
@@ -135,7 +135,7 @@ def _card_number(node: ast.expr) -> bool:
         return isinstance(node.value, int) and not isinstance(node.value, bool)
     name = node.value if isinstance(node, ast.Subscript) else node
     word = name.attr if isinstance(name, ast.Attribute) else name.id if isinstance(name, ast.Name) else ""
-    return bool(_CARD_OPTION.fullmatch(word))
+    return bool(re.fullmatch(_CARD_OPTION, word))
 
 
 def _is_local_rank(node: ast.expr) -> bool:

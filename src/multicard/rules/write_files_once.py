@@ -23,6 +23,7 @@ After:
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from multicard.edits import Edit, Side, add_argument, call_with, insert_after, insert_before, replace, wrap
@@ -196,7 +197,7 @@ def _statement(facts: Facts, effect: Effect, statements: dict[ast.stmt, Effect])
     module, call = effect.module, effect.call
     if effect.what == "command":
         text = module.text(call)
-        if COMMANDS.search(text) or "mkdir" in text:
+        if re.search(COMMANDS, text) or "mkdir" in text:
             return
     if per_sample(facts, module, call):
         yield _left(

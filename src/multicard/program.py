@@ -41,6 +41,8 @@ class _Reader:
     by_path: dict[Path, Module] = field(default_factory=dict)
     skipped: list[SourceError] = field(default_factory=list)
     above: Path | None = None
+    absent: dict[str, int] = field(default_factory=dict)
+    """Names that are not found under so many roots."""
 
     def locate(self, name: str) -> Path | None:
         parts = name.split(".")
@@ -73,11 +75,14 @@ class _Reader:
         """Read a module and its packages; an unknown name is a library's."""
         if name in self.modules or not name or name == RUNTIME:
             return
+        if self.absent.get(name) == len(self.roots):
+            return
         parent = name.rpartition(".")[0]
         if parent:
             self.load(parent)
         path = self.locate(name)
         if path is None:
+            self.absent[name] = len(self.roots)
             return
         known = self.by_path.get(path.resolve())
         if known is not None:

@@ -96,7 +96,7 @@ def children(node: ast.AST) -> tuple[ast.AST, ...]:
         items: list[ast.AST] = []
         for name in names:
             value = getattr(node, name, None)
-            if isinstance(value, list):
+            if value.__class__ is list:
                 items += [item for item in value if isinstance(item, ast.AST)]
             elif isinstance(value, ast.AST):
                 items.append(value)

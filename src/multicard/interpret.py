@@ -1292,7 +1292,9 @@ class Interpreter:
         parts = [first_data, second_data]
         if op is ast.Pow:
             inverse = Const(-1) in right
-            return one(self.divided(node, PLAIN, first_data, left) if inverse else self.bent(node, merge(parts)))
+            return one(
+                self.divided(node, PLAIN, first_data, left) if inverse else self.bent(node, merge(parts))
+            )
         if (op is ast.Add or op is ast.Sub) and not couplings.pairs(parts, product=False):
             return one(self._added(node, first_data, second_data))
         return one(self.combined(node, parts, product=op is ast.MatMult))

@@ -296,8 +296,8 @@ class _Steps:
     def _named(self, name: str, deep: int) -> bool:
         """Whether all that the loop gives a name are such numbers, or what all ranks have."""
         writes = self.reading.writes.get(name, [])
-        if name in self.asked:
-            return True  # what it was the turn before
+        if name in self.asked:  # what it was the turn before
+            return self.reading.start(name) in {"zero", "number"}
         if not deep or not writes or not all(self._every_rank(node) for _, node, _ in writes):
             return False
         self.asked.append(name)

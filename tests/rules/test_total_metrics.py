@@ -402,6 +402,7 @@ NO_CURVES = {
     "what all ranks have": ("rates = []", "rates.append(optimizer.param_groups[0]['lr'])", "save(rates)\n"),
     "what nobody reads": ("", "losses = []\n        losses.append(loss.item())", ""),
     "times": ("times = []", "times.append(time.time())", "save(times)\n"),
+    "labels, moved": ("seen = []", "y = y.cuda()\n        seen.append(y.cpu().numpy())", "save(seen)\n"),
     "what the model chose": ("chosen = []", "chosen.append(model(x).argmax().item())", "save(chosen)\n"),
 }
 

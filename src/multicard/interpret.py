@@ -1035,7 +1035,11 @@ class Interpreter:
             case Data():
                 if attr == "shape":
                     return one(
-                        Data(frozenset(), value.loaders, frozenset({"size"}) | (value.tags & {"local"}))
+                        Data(
+                            frozenset(),
+                            value.loaders,
+                            frozenset({"size"}) | (value.tags & {"local", "selected"}),
+                        )
                     )
                 if attr == "T":
                     return one(couplings.laid_out(value, couplings.TURNED))
@@ -1370,7 +1374,7 @@ class Interpreter:
         if not right.loaders and not right.tags and self._is_batch_size(node, by):
             right = Data(right.models, right.loaders | left.loaders, right.tags | {"size"})
         if left.models and "summed" in left.tags:
-            if "count" in right.tags or _comes_with_batch(right):
+            if "count" in right.tags or _comes_with_batch(right) or {"size", "selected"} <= right.tags:
                 self.record("local_mean", "", node, whole)
                 whole = Data(whole.models, whole.loaders, whole.tags | {mean_at(node)})
             if (right.loaders or "size" in right.tags or "count" in right.tags) and "all" not in right.tags:

@@ -1244,7 +1244,9 @@ def _builtin(
                     return one(Data(tags=frozenset({"length"})))
                 if (isinstance(value, Obj) and value.kind == "dataset") or _is_loaders_dataset(place):
                     return one(Data(tags=frozenset({"size", "all"})))
-            return one(Data(frozenset(), data.loaders, frozenset({"size"}) | (data.tags & {"local"})))
+            return one(
+                Data(frozenset(), data.loaders, frozenset({"size"}) | (data.tags & {"local", "selected"}))
+            )
         case "property" | "staticmethod" | "classmethod" if args:
             return first
         case "type" if len(args) == 1:
@@ -1459,7 +1461,7 @@ def _data_method(
         )
         data = _added_up(run, place, data, name, axes)
     elif name in {"size", "numel", "dim", "nelement"}:
-        data = Data(frozenset(), data.loaders, frozenset({"size"}) | (data.tags & {"local"}))
+        data = Data(frozenset(), data.loaders, frozenset({"size"}) | (data.tags & {"local", "selected"}))
     elif name in couplings.BENDS:
         data = run.bent(place, data)
     elif name == "bool":

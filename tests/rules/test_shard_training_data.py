@@ -105,6 +105,16 @@ MIGRATED = {
         "options = {'num_workers': 4}\nloader = DataLoader(data, 32, shuffle=True, **options)",
         f"loader = DataLoader(data, 32, sampler={DEAL}, **options)",
     ),
+    "batches of its own in a dict of arguments": (
+        "options = dict(batch_sampler=Buckets(data), num_workers=4)\nloader = DataLoader(data, **options)",
+        (
+            'loader = DataLoader(data, **{**options, "batch_sampler": ShardedBatchSampler(options["batch_sampler"])})'
+        ),
+    ),
+    "a sampler of its own in a dict of arguments": (
+        "options = {'sampler': Weighted(data)}\nloader = DataLoader(data, 8, **options)",
+        'loader = DataLoader(data, 8, **{**options, "sampler": ShardedSampler(options["sampler"])})',
+    ),
     "options that shuffle": (
         "options = {'shuffle': True, 'num_workers': 4}\nloader = DataLoader(data, 32, **options)",
         (

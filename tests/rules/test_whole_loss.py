@@ -59,6 +59,10 @@ MEANS = {
         loop("mask = torch.ones(8).bool()", "loss = nn.functional.mse_loss(model(x)[mask], y[mask])"),
         "        loss = (nn.functional.mse_loss(model(x)[mask], y[mask]) * scale_by_count(y[mask].numel()))",
     ),
+    "divided by the number of those that are selected": (
+        loop("kept = model(x)[y > 0]", "each = (kept - 1).abs()", "loss = each.sum() / each.size(0)"),
+        "        loss = (each.sum() / each.size(0) * scale_by_count(each.size(0)))",
+    ),
     "divided in place": (
         loop("n = (y > 0).sum()", "loss = ((model(x) - y) ** 2).sum()", "loss /= n"),
         "        loss = loss * scale_by_count(n)",

@@ -60,8 +60,27 @@ def _site(facts: Facts, site: Site) -> Iterator[Finding]:
         yield Finding(CODE, place, _WHY, call_with(module, given["dataset"], "«ShardedIterable»"))
     elif "batch_sampler" in given and not _none(given["batch_sampler"]):
         yield Finding(CODE, place, _WHY, call_with(module, given["batch_sampler"], "«ShardedBatchSampler»"))
+    elif (name := _held(facts, arguments)) is not None and arguments.spread is not None:
+        spread, sharded = module.text(arguments.spread.value), _SHARDED[name]
+        options = f'{{**{spread}, "{name}": {sharded}({spread}["{name}"])}}'
+        yield Finding(CODE, place, _WHY, (replace(module, arguments.spread.value, options),))
     else:
         yield Finding(CODE, place, _WHY, tuple(dealt_out(facts, site, arguments)))
+
+
+_SHARDED = {"batch_sampler": "«ShardedBatchSampler»", "sampler": "«ShardedSampler»"}
+
+
+def _held(facts: Facts, arguments: Written) -> str | None:
+    """The sampler of the script's own that its dict of arguments holds, whatever else it holds."""
+    if arguments.spread is None:
+        return None
+    dicts = [value for value in facts.values(arguments.spread.value) if isinstance(value, Obj)]
+    for name in _SHARDED:
+        if dicts and all(value.kind == "dict" and name in value.attrs for value in dicts):
+            if not any(Const(None) in value.attrs[name] for value in dicts):
+                return name
+    return None
 
 
 def dealt_out(facts: Facts, site: Site, arguments: Written) -> Iterator[Edit]:

@@ -193,9 +193,33 @@ def is_wrapped(subject: object) -> bool:
 
 def differs(facts: Facts, test: ast.expr) -> bool:
     """Whether a condition is seen to depend on this rank's data, noise or clock."""
+    alike = {
+        inner for part in nodes(test, ast.Compare) if asks_whether_given(facts, part) for inner in walk(part)
+    }
     return any(
-        isinstance(value, Data) and value.local for part in telling(test) for value in facts.values(part)
+        isinstance(value, Data) and value.local
+        for part in telling(test)
+        if part not in alike
+        for value in facts.values(part)
     )
+
+
+def asks_whether_given(facts: Facts, test: ast.Compare) -> bool:
+    """Whether a condition asks if an optional argument was given: which one is, the call says, not its data."""
+    match test:
+        case ast.Compare(
+            left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]
+        ):
+            module = next((module for module in facts.modules if test in facts.parents(module)), None)
+            function = facts.function(module, test) if module is not None else None
+        case _:
+            return False
+    if function is None:
+        return False
+    spec = function.args
+    optional = spec.args[len(spec.args) - len(spec.defaults) :] + spec.kwonlyargs
+    kept = not any(item.id == name and isinstance(item.ctx, ast.Store) for item in nodes(function, ast.Name))
+    return kept and any(item.arg == name for item in optional)
 
 
 def telling(test: ast.expr) -> list[ast.AST]:

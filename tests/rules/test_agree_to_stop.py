@@ -232,6 +232,12 @@ BRANCHES = {
     ),
 }
 LEFT_ALONE = {
+    "an argument that is given or not": (
+        "def judged(out, target=None):\n    if target is None:\n        return out\n    chosen = target > 0\n"
+        "    return nn.functional.mse_loss(out[chosen], target[chosen])\n"
+        "for epoch in range(9):\n    for x, y in loader:\n        judged(model(x), y).backward()\n"
+        "        optimizer.step()\n    print(judged(model(x)))\n"
+    ),
     "a kind of value": IN_BATCHES
     + "        if isinstance(loss, tuple):\n            loss = sum(loss)\n"
     + STEP.replace("            ", "        "),

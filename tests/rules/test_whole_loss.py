@@ -494,6 +494,24 @@ def test_a_mean_that_serves_evaluation_too_is_told_by_what_it_is_given() -> None
     assert "divided by a number that differs from rank to rank" in why
 
 
+def test_whether_targets_are_given_is_alike_on_all_ranks() -> None:
+    net = """
+def judged(out, target=None):
+    if target is None:
+        return out
+    chosen = target > 0
+    return criterion(out[chosen], target[chosen])
+
+
+"""
+    script = NET + net + loop("loss = judged(model(x), y)") + "print(judged(model(x)))\n"
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (
+        "    return (criterion(out[chosen], target[chosen]) * scale_by_count(target[chosen].numel()))",
+        [],
+    )
+
+
 def test_what_a_batch_brings_is_counted_one_by_one() -> None:
     script = NET + loop(
         "out = model(x)",

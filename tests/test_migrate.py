@@ -392,3 +392,8 @@ def test_what_python_warns_of_is_not_said_while_migrating(tmp_path: Path) -> Non
     outcome = run(script, "-o", tmp_path / "multi")
     assert outcome.exit_code in {0, 1}
     assert "SyntaxWarning" not in outcome.output
+
+
+def test_how_to_launch_it_is_said_first(tmp_path: Path) -> None:
+    text = new_bytes(plan_of(f"__author__ = 'me'\n{TRAIN}", tmp_path)).decode()
+    assert text.startswith("# torchrun --nproc-per-node=2 train.py\n")

@@ -17,7 +17,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from multicard.edits import Edit, insert, insert_before
+from multicard.edits import Edit, Side, insert, insert_before
 from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.plan import Finding
@@ -100,7 +100,7 @@ def _line(module: Module) -> Edit:
         first = 2
     if first <= len(module.starts) and re.match(_COOKIE, module.line(first)):
         first += 1
-    return insert(module, module.starts[first - 1], f"# {launch}{module.newline}")
+    return insert(module, module.starts[first - 1], f"# {launch}{module.newline}", Side.AFTER)
 
 
 def _said_in_docstring(module: Module, name: str) -> int:

@@ -232,6 +232,10 @@ BRANCHES = {
     ),
 }
 LEFT_ALONE = {
+    "a step counted by a progress bar": "from tqdm import tqdm\nbatches = iter(loader)\n"
+    "with tqdm(range(9)) as bar:\n    for i in bar:\n        x, y = next(batches)\n"
+    "        if i == 0:\n            continue\n"
+    "        loss = criterion(model(x), y)\n        loss.backward()\n        optimizer.step()\n",
     "an argument that is given or not": (
         "def judged(out, target=None):\n    if target is None:\n        return out\n    chosen = target > 0\n"
         "    return nn.functional.mse_loss(out[chosen], target[chosen])\n"

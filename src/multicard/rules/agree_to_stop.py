@@ -388,7 +388,8 @@ def _invariant_name(facts: Facts, module: Module, node: ast.expr, name: str, dep
         statement = facts.statement(module, binding)
         match statement:
             case ast.For(target=target, iter=iterable) if binding in held(target):
-                if not _counts(iterable, target, binding):
+                made = _made_as(scope, iterable) if isinstance(iterable, ast.Name) else [iterable]
+                if not made or not all(_counts(part, target, binding) for part in made):
                     return False
             case ast.Assign() | ast.AugAssign():
                 value = _given(statement, binding)
@@ -399,6 +400,21 @@ def _invariant_name(facts: Facts, module: Module, node: ast.expr, name: str, dep
             case _:
                 return False
     return True
+
+
+def _made_as(scope: ast.AST, name: ast.Name) -> list[ast.expr]:
+    """What a name is bound to in a scope: `with tqdm(range(9)) as bar`, `steps = range(9)`."""
+    made = [
+        item.context_expr
+        for statement in nodes(scope, ast.With)
+        for item in statement.items
+        if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == name.id
+    ]
+    return made + [
+        statement.value
+        for statement in nodes(scope, ast.Assign)
+        if any(isinstance(target, ast.Name) and target.id == name.id for target in statement.targets)
+    ]
 
 
 def _set_at_any_time(facts: Facts, module: Module, name: str) -> bool:

@@ -6,6 +6,7 @@ import gc
 import io
 import json
 import random
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -367,3 +368,25 @@ def test_a_rank_that_is_about_to_write_lets_others_come_too_early(
     own.opened("open", (str(tmp_path / "b"), "rb", 0))
     own.save(lambda *_: None)({}, str(tmp_path / "c"))
     assert waited == [lookups.MOMENT] * 2
+
+
+class Walking:
+    """Stands for the iterator of a loader."""
+
+    def __init__(self, through: loaders.Pass) -> None:
+        self._through = through
+
+
+@pytest.mark.usefixtures("record")
+def test_a_pass_in_which_another_begins_is_not_left() -> None:
+    dealer = loaders.Dealer(site="a.py:1", nth=0, name=1, base=None, base_length=None)
+    walked, left = loaders.Pass(dealer, 0), loaders.Pass(dealer, 1)
+    iterators = [Walking(walked), Walking(left)]
+    for through, iterator in zip((walked, left), iterators, strict=True):
+        through.iterator = weakref.ref(iterator)
+        dealer.begun.append(through)
+    del iterator
+    iterators.pop()
+    loaders._close_the_left(dealer)
+    assert (walked.ended, left.ended) == (False, True)
+    assert dealer.begun == [walked]

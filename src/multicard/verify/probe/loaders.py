@@ -60,6 +60,7 @@ class Dealer:
     evaluations: int = 0
     total: int = 0
     current: "Pass | None" = None
+    begun: "list[Pass]" = field(default_factory=list)  # and not known to have ended
     inverse: dict[int, int] | None = None
 
     @property
@@ -476,8 +477,7 @@ def _iter(original: Function) -> Function:
         dealer = DEALERS.get(self)
         if dealer is None or not recording.record().mine:
             return original(self)
-        if dealer.current is not None:
-            _close(dealer.current, "left")
+        _close_the_left(dealer)
         if torch.is_grad_enabled():
             dealer.current = through = Pass(dealer, dealer.passes)
             dealer.passes += 1
@@ -497,9 +497,19 @@ def _iter(original: Function) -> Function:
         iterator = original(self)
         through.iterator = weakref.ref(iterator)
         iterator._through = through  # noqa: SLF001
+        dealer.begun.append(through)
         return iterator
 
     return __iter__
+
+
+def _close_the_left(dealer: Dealer) -> None:
+    """Note which passes were left before their end; one that is still walked through is not, whatever begins in it."""
+    for through in dealer.begun:
+        iterator = None if through.iterator is None else through.iterator()
+        if getattr(iterator, "_through", None) is not through:
+            _close(through, "left")
+    dealer.begun = [through for through in dealer.begun if not through.ended]
 
 
 def _next(original: Function) -> Function:

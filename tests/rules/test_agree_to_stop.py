@@ -328,6 +328,42 @@ def test_leaves_alone(part: str) -> None:
     assert migrate(rule, script) == (script, [])
 
 
+FINDER = """
+def one_batch(x, y):
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+average, best = 0.0, 1e9
+for epoch in range(9):
+    for x, y in loader:
+        loss = one_batch(x, y)
+        average = 0.9 * average + 0.1 * loss
+        if average > 6 * best:
+            break
+        best = min(best, average)
+"""
+
+
+def test_the_loss_that_ends_training_is_that_of_all_ranks() -> None:
+    text, reasons = migrate(rule, NET + FINDER)
+    assert (added(NET + FINDER, text), reasons) == (
+        "        loss = all_reduce_mean(one_batch(x, y))\n        if broadcast_value(average > 6 * best):",
+        [],
+    )
+
+
+def test_a_loss_that_is_still_to_go_backward_is_not_put_together() -> None:
+    script = NET + (
+        "for epoch in range(9):\n    for x, y in loader:\n        loss = criterion(model(x), y)\n"
+        "        loss.backward()\n        optimizer.step()\n        if loss < 0.1:\n            break\n"
+    )
+    text, _ = migrate(rule, script)
+    assert added(script, text) == "        if broadcast_value(loss < 0.1):"
+
+
 def test_a_schedule_that_looks_at_a_metric_is_given_one_for_all() -> None:
     script = NET + SCHEDULER + EPOCHS + "    plateau.step(score)\n"
     text, reasons = migrate(rule, script)

@@ -42,7 +42,16 @@ from multicard.interpret import Event
 from multicard.meeting import counts_together
 from multicard.messages import Text
 from multicard.plan import Finding
-from multicard.reach import asks_for_kind, below, differs, guarded, is_wrapped, left_out, telling
+from multicard.reach import (
+    asks_for_kind,
+    below,
+    differs,
+    functions_of,
+    guarded,
+    is_wrapped,
+    left_out,
+    telling,
+)
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
 from multicard.values import Class, Const, Data, Lib, Method, Mod, Obj, Unknown, Values
@@ -70,6 +79,12 @@ _BRANCH = Text(
 _PLATEAU = Text(
     "every rank must take the same step of the learning rate, so all are given rank 0's metric",
     "各进程的学习率必须一致,因此统一使用 rank0 的指标",
+)
+
+_LOSS = Text(
+    "training ends, or goes on, by this loss: it is the mean over all ranks, which is that of the whole batch; one"
+    " small all-reduce a step",
+    "训练是否继续取决于这个损失:改为所有进程的平均,即整个批次的损失;每步多一次很小的 all-reduce",
 )
 
 _RATE = Text(
@@ -117,6 +132,47 @@ def _exits(facts: Facts, done: set[ast.AST]) -> Iterator[Finding]:
                 function = "«any_rank»" if together else "«broadcast_value»"
                 why = _SKIP if isinstance(node, ast.Continue) else _NAN if together else _STOP
                 yield Finding(CODE, facts.site(module, test), why, call_with(module, test, function))
+                for loss in _steering(facts, module, test, loop) if in_batches and not together else ():
+                    if loss not in done:
+                        done.add(loss)
+                        edits = call_with(module, loss, "«all_reduce_mean»")
+                        yield Finding(CODE, facts.site(module, loss), _LOSS, edits)
+
+
+def _steering(facts: Facts, module: Module, test: ast.expr, loop: ast.AST) -> Iterator[ast.expr]:
+    """The calls in each turn of a batch loop that give the loss, as a number, on which a condition rests."""
+    names = {item.id for item in nodes(test, ast.Name)}
+    body = getattr(loop, "body", [])
+    end = module.span(test).start
+    given = [item for item in nodes(loop, ast.Assign) if module.span(item).start < end]
+    for statement in reversed(given):
+        targets = {item.id for target in statement.targets for item in nodes(target, ast.Name)}
+        if not targets & names:
+            continue
+        value = statement.value
+        if statement in body and isinstance(value, ast.Call) and _is_mean_number(facts, value):
+            yield value
+        else:
+            names |= {item.id for item in nodes(value, ast.Name)}
+
+
+def _is_mean_number(facts: Facts, value: ast.expr, deep: int = 3) -> bool:
+    """Whether a call gives the mean loss of a batch as a number, itself or by a function of the program."""
+    data = [item for item in facts.values(value) if isinstance(item, Data)]
+    if not data or not all(item.models and item.loaders and "averaged" in item.tags for item in data):
+        return False
+    match value:
+        case ast.Call(func=ast.Attribute(attr="item")) | ast.Call(func=ast.Name(id="float")):
+            return True
+        case ast.Call() if deep:
+            given = [
+                item.value for function in functions_of(facts, value) for item in nodes(function, ast.Return)
+            ]
+            return bool(given) and all(
+                item is not None and _is_mean_number(facts, item, deep - 1) for item in given
+            )
+        case _:
+            return False
 
 
 def _in_a_handler(facts: Facts, module: Module, node: ast.AST) -> bool:

@@ -447,6 +447,8 @@ def kind_of_base(name: str) -> str:
 
 def bind(name: str, args: list[Values], kwargs: dict[str, Values]) -> dict[str, Values]:
     """Arguments under the names of their parameters; by position where they are not known."""
+    if not args:
+        return dict(kwargs)
     parameters = _SIGNATURES.get("torch.utils.data.DataLoader" if name in LOADERS else name, ())
     bound = {
         parameters[index] if index < len(parameters) else str(index): values

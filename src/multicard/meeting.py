@@ -25,6 +25,7 @@ _COLLECTIVE = re.compile(
     r"|all_gather_with_grad|scale_by_count|(sum|mean)_over_ranks)»|«dist»\.barrier"
 )
 
+_OWNED = (ast.stmt, ast.Lambda)
 Places = tuple[tuple[Module, int], ...]
 
 _UNSEEN = Text("it was not seen to run on every rank", "看不到它在每张卡上都会执行")
@@ -96,7 +97,7 @@ def _owners(facts: Facts) -> dict[ast.AST, Module]:
             node: module
             for module in facts.modules
             for node in running_nodes(facts, module)
-            if isinstance(node, ast.stmt | ast.Lambda)
+            if isinstance(node, _OWNED)
         }
         facts.memo["owners"] = found
     assert isinstance(found, dict)

@@ -94,6 +94,8 @@ class Obj:
     @property
     def root(self) -> "Obj":
         """The outermost module that holds this one."""
+        if self.owner is None:
+            return self
         seen, here = {id(self)}, self
         while here.owner is not None and id(here.owner) not in seen:
             here = here.owner
@@ -223,11 +225,16 @@ def merge(data: list[Data]) -> Data:
     """One value that depends on all that these depend on."""
     if len(data) == 1:
         return data[0]
-    data = [item for item in data if item is not PLAIN]
+    if len(data) > 2:
+        data = [item for item in data if item is not PLAIN]
     if len(data) < 2:
         return data[0] if data else PLAIN
     if len(data) == 2:
         first, second = data
+        if first is PLAIN:
+            return second
+        if second is PLAIN or first is second:
+            return first
         if first.models >= second.models and first.loaders >= second.loaders and first.tags >= second.tags:
             return first
         if first.models <= second.models and first.loaders <= second.loaders and first.tags <= second.tags:
@@ -252,6 +259,10 @@ def data_of(values: Values) -> Data:
         (only,) = values
         if not isinstance(only, Obj):
             return only if isinstance(only, Data) else PLAIN
+        if only.kind == "model":
+            return Data(models=frozenset({only}))
+        if only.kind not in _LOOKED_INTO:
+            return PLAIN
     found: dict[Data, None] = {}
     seen: set[Obj] = set()
     waiting = [values]

@@ -65,11 +65,15 @@ def find(facts: Facts) -> Iterator[Finding]:
             ):
                 yield from _constant(facts, module, constant, constant.value, named=named)
         formatted: tuple[ast.JoinedStr | ast.BinOp, ...]
-        formatted = (*nodes(module.tree, ast.JoinedStr), *nodes(module.tree, ast.BinOp))
+        sums = (node for node in nodes(module.tree, ast.BinOp) if isinstance(node.left, ast.Constant))
+        formatted = (*nodes(module.tree, ast.JoinedStr), *sums)
         for text in formatted:
             yield from _formatted(facts, module, text, named=named)
         statements: tuple[ast.Assign | ast.Expr, ...]
-        statements = (*nodes(module.tree, ast.Assign), *nodes(module.tree, ast.Expr))
+        items = (
+            node for node in nodes(module.tree, ast.Assign) if isinstance(node.targets[0], ast.Subscript)
+        )
+        statements = (*items, *nodes(module.tree, ast.Expr))
         for statement in statements:
             if _chooses_cards(statement):
                 edit = delete_statement(facts.block(module, statement), module, statement)

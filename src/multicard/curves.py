@@ -112,13 +112,17 @@ class _Steps:
                     pass
 
     def _noted(self, value: ast.expr) -> bool:
-        """Whether a row of a curve holds numbers of the step, and besides only what all ranks have alike."""
+        """Whether a row of a curve holds numbers of the step, and besides nothing of the model or the data."""
         match value:
             case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Dict(values=parts):
-                numbers = [self._number(part) for part in parts]
-                return any(numbers) and all(
-                    number or self._bare(part) for number, part in zip(numbers, parts, strict=True)
+                rows = [self._noted(part) for part in parts]
+                return any(rows) and all(
+                    row or self._bare(part) for row, part in zip(rows, parts, strict=True)
                 )
+            case ast.Name(id=name) if (writes := self.reading.writes.get(name)) and all(
+                isinstance(given, ast.Tuple | ast.List | ast.Dict) for _, _, given in writes
+            ):
+                return all(given is not None and self._noted(given) for _, _, given in writes)
             case _:
                 return self._number(value)
 
@@ -212,6 +216,10 @@ class _Steps:
                     for one in chosen
                     for part in walk(one)
                 )
+            case ast.Call(func=ast.Name(id="sum")):
+                return True
+            case ast.Name(id=name) if told := self.reading.writes.get(name):
+                return all(isinstance(given, ast.Call) and self._scalar(given) for _, _, given in told)
             case ast.Call() if any(isinstance(item, Func) for item in self.facts.values(value.func)):
                 data = [item for item in self.facts.values(value) if isinstance(item, Data) and item.models]
                 return bool(data) and all(item.tags & {"averaged", "summed", "count"} for item in data)
@@ -296,8 +304,10 @@ class _Steps:
     def _named(self, name: str, deep: int) -> bool:
         """Whether all that the loop gives a name are such numbers, or what all ranks have."""
         writes = self.reading.writes.get(name, [])
-        if name in self.asked:  # what it was the turn before
-            return self.reading.start(name) in {"zero", "number"}
+        if any(isinstance(node, ast.Name) and node.id == name for node in walk(self.loop.target)):
+            return False
+        if name in self.asked:
+            return True  # what it was the turn before
         if not deep or not writes or not all(self._every_rank(node) for _, node, _ in writes):
             return False
         self.asked.append(name)
@@ -373,7 +383,7 @@ class _Steps:
             if all(
                 isinstance(node, ast.AugAssign)
                 and self.reading.alike(node.value)
-                and not [*self.reading.tests(node)]
+                and all(map(self.reading.alike, self.reading.tests(node)))
                 for _, node, _ in writes
             )
         )

@@ -19,7 +19,7 @@ from multicard.libraries import WRITES
 from multicard.quotients import dividend, given_by
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
-from multicard.values import Class, Const, Func, Obj, Value, Values, in_source
+from multicard.values import Class, Const, Data, Func, Obj, Unknown, Value, Values, in_source
 from multicard.wraps import bare_of
 
 Problem = tuple[ast.AST, str, str]
@@ -740,6 +740,15 @@ def loader_expressions(facts: Facts, region: ast.expr, loaders: list[Obj]) -> It
             isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
             and facts.only(values, facts.loaders)
             and any(loader in values for loader in loaders)
+        ):
+            yield node
+            return
+    for node in walk(region):  # taken out of what holds other things too
+        others = facts.values(node) - set(facts.loaders)
+        if (
+            isinstance(node, ast.Name | ast.Attribute | ast.Subscript)
+            and any(loader in facts.values(node) for loader in loaders)
+            and all(isinstance(value, Unknown | Data) for value in others)
         ):
             yield node
             return

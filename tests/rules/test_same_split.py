@@ -83,6 +83,21 @@ def test_listing_after_training_is_left_alone() -> None:
     assert migrate(rule, script) == (script, [])
 
 
+def test_a_listing_of_what_was_saved_is_that_of_rank_0_where_its_files_are_loaded() -> None:
+    script = (
+        IMPORTS
+        + TRAINING
+        + LOOP
+        + "    torch.save(model.state_dict(), f'run/{epoch}.pt')\n"
+        + "for path in sorted(glob.glob('run/*.pt')):\n    model.load_state_dict(torch.load(path))\n"
+    )
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (
+        "for path in sorted(broadcast_value(glob.glob('run/*.pt'))):",
+        [],
+    )
+
+
 def test_where_one_process_comes_first_a_listing_is_sorted() -> None:
     data = (
         "class D:\n    def __init__(self, download=False):\n        self.names = os.listdir('d')\n"

@@ -368,6 +368,12 @@ CURVES = {
         "save(rows)\n",
         "rows",
     ),
+    "rows that have a name": (
+        "rows, step = [], 0",
+        "step += 1\n        row = {'loss': loss.item()}\n        rows.append({**row, 'step': step})",
+        "save(rows)\n",
+        "rows",
+    ),
     "what a function gives": (
         "losses = []\ndef once():\n    return criterion(model(torch.ones(8, 4)), torch.ones(8).long()).item()\n",
         "losses.append(once())",

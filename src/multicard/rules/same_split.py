@@ -19,7 +19,7 @@ import ast
 from collections.abc import Iterator
 
 from multicard.edits import Edit, call_with, replace, wrap
-from multicard.effects import calls_named, names_of, placed, running_nodes
+from multicard.effects import all_effects, calls_named, names_of, placed, running_nodes
 from multicard.facts import Facts, key
 from multicard.meeting import evaluated_by_rank_0, kept_by_rank_0, no_meeting
 from multicard.messages import Text
@@ -49,6 +49,10 @@ _SPLITS = frozenset({
 _LISTING = Text(
     "disks list a folder in any order, and ranks on two machines would number files and classes differently",
     "文件夹的列出顺序由磁盘决定,不同机器上的进程会给文件和类别编不同的号",
+)
+_SAVED = Text(
+    "rank 0 saves these files, and another rank may look before they are there; all are given what rank 0 finds",
+    "这些文件由 rank0 保存,其他进程查看时可能还不存在;统一使用 rank0 看到的列表",
 )
 _SET = Text(
     "a set of words has another order in every process, so ranks would number them differently",
@@ -92,7 +96,13 @@ def _listing(facts: Facts, module: Module, call: ast.Call) -> Iterator[Finding]:
             yield Finding(CODE, facts.site(module, call), _LISTING, (), advice, Kind.LEFT)
         return
     events = [event for event in facts.by_node.get(call, ()) if not event.dead]
-    if not events or min(event.order for event in events) >= training_begins(facts):
+    if not events:
+        return
+    edits: tuple[Edit, ...]
+    if min(event.order for event in events) >= training_begins(facts):
+        if _may_be_saved_here(facts, module, call) and not any(event.tainted for event in events):
+            edits = wrap(module, call, "«broadcast_value»(" + "list(" * lazy, ")" * (1 + lazy))
+            yield Finding(CODE, facts.site(module, call), _SAVED, edits)
         return
     if (
         _settled(facts, module, call)
@@ -100,7 +110,6 @@ def _listing(facts: Facts, module: Module, call: ast.Call) -> Iterator[Finding]:
         or gives_a_name(facts, module, call)
     ):
         return
-    edits: tuple[Edit, ...]
     alike = (
         no_meeting(facts, module, call) is None
         and not any(event.tainted for event in events)
@@ -111,6 +120,22 @@ def _listing(facts: Facts, module: Module, call: ast.Call) -> Iterator[Finding]:
     else:
         edits = call_with(module, call, "sorted")
     yield Finding(CODE, facts.site(module, call), _LISTING, edits)
+
+
+def _may_be_saved_here(facts: Facts, module: Module, call: ast.Call) -> bool:
+    """Whether a listing after training finds what this run saves, and each of its files is loaded by every rank."""
+    scope = facts.scope(module, call)
+    loads = any(
+        facts.scope(module, load) is scope and load.lineno > call.lineno
+        for load in calls_named(facts, module, "torch.load".__eq__)
+    )
+    return (
+        loads
+        and any(effect.what == "save" for effect in all_effects(facts))
+        and not _settled(facts, module, call)
+        and no_meeting(facts, module, call) is None
+        and not evaluated_by_rank_0(facts, module, call)
+    )
 
 
 def _gives_order(facts: Facts, module: Module, node: ast.expr, names: frozenset[str] = frozenset()) -> bool:

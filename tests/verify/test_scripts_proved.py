@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -29,6 +30,8 @@ SCRIPTS = {
 ABOUT = {path.name: about for path, about in SCRIPTS.items() if path.name != "already_ddp"}
 STEPS = 6
 SECONDS = 300.0
+MIGRATING = Lock()
+"""Trees that are walked are remembered for one program at a time."""
 AT_A_TIME = max(1, min(4, (os.cpu_count() or 2) // 2 + 1))
 
 pytestmark = pytest.mark.slow
@@ -39,7 +42,8 @@ def proof(name: str, folder: Path) -> Verdict:
     for copy in (one, multi):
         shutil.copytree(ROOT / "scripts" / name, copy)
     about = ABOUT[name]
-    plan = migrate(multi / about["entry"])
+    with MIGRATING:
+        plan = migrate(multi / about["entry"])
     for module in plan.changed:
         module.path.write_bytes(module.encode(plan.texts[module]))
     shutil.copy(RUNTIME, plan.entry.path.parent / "ddp_runtime.py")

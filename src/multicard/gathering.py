@@ -99,7 +99,7 @@ def _gathers(way: _Way) -> bool:
 
 
 def _in_place(way: _Way) -> bool:
-    """Whether samples can be gathered by name, right before the first statement that compares them."""
+    """Whether samples can be gathered by name, as soon as they are given to the statements that compare them."""
     facts, module = way.facts, way.event.module
     scope = facts.scope(module, way.event.node)
     compared = {
@@ -113,12 +113,17 @@ def _in_place(way: _Way) -> bool:
     names = _shares(way, module, compared, first)
     if not names or len({way.facts.block(module, statement)[0] for statement in compared}) > 1:
         return False
+    first = _as_soon_as_given(facts, module, first, names)
     if any(_meets(way, part, _NONE, names, strict=True) for part in _own(first)):
         return False
     if not _followed_from(way, module, first, _NONE, names, _DEEPEST):
         return False
+    start = module.span(first).start
     loads = [
-        min(_loads(first, name) or _loads(scope, name), key=lambda item: module.span(item).start)
+        min(
+            (item for item in _loads(scope, name) if module.span(item).start >= start),
+            key=lambda item: module.span(item).start,
+        )
         for name in sorted(names)
     ]
     known = any(couplings.stacks(data_of(facts.values(item))) for item in loads)
@@ -131,12 +136,23 @@ def _in_place(way: _Way) -> bool:
             return False
         texts.append((item.id, f"«all_gather_with_grad»({item.id}{views})"))
     line = ", ".join(name for name, _ in texts) + " = " + ", ".join(text for _, text in texts)
-    way.parts[loads[0]] = (insert_before(module, first, line),)
+    place = next(part for part in walk(first) if isinstance(part, ast.expr))
+    way.parts[place] = (insert_before(module, first, line),)
     way.statements.add(first)
     return True
 
 
 _NONE = ast.Constant(None)
+
+
+def _as_soon_as_given(facts: Facts, module: Module, first: ast.stmt, names: set[str]) -> ast.stmt:
+    """The statement after the one that gives the last of some names, so that sizes are those of all ranks too."""
+    block = facts.block(module, first)
+    for index in range(block.index(first) - 1, -1, -1):
+        if any(_stores(block[index], name) for name in names):
+            after = block[index + 1]
+            return after if isinstance(block[index], ast.Assign) else first
+    return first
 
 
 def _loads(root: ast.AST, name: str) -> list[ast.Name]:

@@ -337,6 +337,7 @@ IN_PLACE = {
     ),
     "an einsum over pairs": ("z = model(x)", "loss = torch.einsum('ic,jc->ij', z, z).exp().mean()"),
     "sums of all pairs": ("z = model(x)", "loss = (z @ z.T).sum()"),
+    "their number": ("z = model(x)", "n = len(z)", "loss = criterion(z @ z.T, torch.arange(n))"),
     "with labels": (
         "z = model(x)",
         "s = z @ z.T",
@@ -381,6 +382,17 @@ def test_gathers_where_samples_are_compared(lines: tuple[str, ...]) -> None:
     script = NET + loop(*lines)
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == ("        z = all_gather_with_grad(z)", [])
+
+
+def test_gathers_views_that_are_joined_where_they_are_compared() -> None:
+    lines = (
+        "z = torch.cat([model(x), model(y)])",
+        "n = z.size(0)",
+        "loss = criterion(z @ z.T - 9 * torch.eye(n), (torch.arange(n) + n // 2) % n)",
+    )
+    script = NET + loop(*lines)
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("        z = all_gather_with_grad(z, views=2)", [])
 
 
 @pytest.mark.parametrize("lines", IN_PLACE_PAIRS.values(), ids=IN_PLACE_PAIRS)

@@ -398,14 +398,6 @@ def _bound(tree: ast.AST) -> Iterator[str]:
 
 def _over_words(loop: Loop) -> bool:
     """Whether a loop runs over a few strings: phases, not epochs."""
-    items = [value for value in loop.over if isinstance(value, Obj) and value.items is not None]
-    return (
-        bool(items)
-        and all(
-            isinstance(inner, Const) and isinstance(inner.value, str)
-            for value in items
-            for item in value.items or ()
-            for inner in item
-        )
-        and all(value.items for value in items)
-    )
+    lists = [value for value in loop.over if isinstance(value, Obj) and value.kind in {"list", "tuple"}]
+    words = [word for value in lists for item in (*(value.items or ()), value.rest) for word in item]
+    return bool(words) and all(isinstance(word, Const) and isinstance(word.value, str) for word in words)

@@ -1149,6 +1149,8 @@ class Interpreter:
             case Data():
                 if "mask" in data_of(key).tags:
                     return one(Data(value.models, value.loaders, value.tags | {"selected"}))
+                if "size" in value.tags and consts and 0 not in consts:
+                    return one(Data(value.models, value.loaders, value.tags | {"extent"}))
                 layout = couplings.indexed(node.slice)
                 if layout and not self.in_a_network():
                     return one(couplings.laid_out(value, layout))
@@ -1285,6 +1287,10 @@ class Interpreter:
             ]
             if lists:
                 obj = self.birth("list", "list", node)
+                items = _put_together(left, right) if op is ast.Add else None
+                if items is not None:
+                    obj.items = items
+                    return one(obj)
                 for value in lists:
                     self.extend(obj, one(value))
                 return one(obj)
@@ -1405,7 +1411,8 @@ class Interpreter:
         """A product: a mean times the size of the batch is a sum, and a sum by one over the size is a mean."""
         whole = merge([left, right])
         for loss, factor in ((left, right), (right, left)):
-            if loss.models and "averaged" in loss.tags and "size" in factor.tags and not factor.models:
+            batch = "size" in factor.tags and "extent" not in factor.tags
+            if loss.models and "averaged" in loss.tags and batch and not factor.models:
                 return Data(whole.models, whole.loaders, (whole.tags - {"averaged", "size"}) | {"summed"})
             if loss.models and "summed" in loss.tags and "reciprocal" in factor.tags and not factor.models:
                 size = Data(factor.models, factor.loaders, (factor.tags - {"reciprocal"}) | {"size"})
@@ -1957,6 +1964,20 @@ _MEANS = ("average at ", "bent at ")
 def _is_sum(data: Data) -> bool:
     """Whether this is a sum over the batch and nothing else."""
     return bool(data.models) and "summed" in data.tags and "averaged" not in data.tags
+
+
+def _put_together(left: Values, right: Values) -> list[Values] | None:
+    """The items of two lists, if they are known; of lists that it may be, those of the longest."""
+    found: list[Values] = []
+    for side in (left, right):
+        lists = [value for value in side if isinstance(value, Obj) and value.items is not None]
+        if not lists or len(lists) < len(side) or any(value.rest for value in lists):
+            return None
+        longest: list[Values] = []
+        for value in lists:
+            longest = max(longest, value.items or [], key=len)
+        found += longest
+    return found
 
 
 def _recalled(known: Values, given: list[Values]) -> Values:

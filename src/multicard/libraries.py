@@ -1463,7 +1463,9 @@ def _data_method(
         )
         data = _added_up(run, place, data, name, axes)
     elif name in {"size", "numel", "dim", "nelement"}:
-        data = Data(frozenset(), data.loaders, frozenset({"size"}) | (data.tags & {"local", "selected"}))
+        axis = next(iter(bound.values()), frozenset({Const(0)}))
+        extent = {"extent"} if Const(0) not in axis else set()
+        data = Data(frozenset(), data.loaders, (data.tags & {"local", "selected"}) | {"size", *extent})
     elif name in couplings.BENDS:
         data = run.bent(place, data)
     elif name == "bool":

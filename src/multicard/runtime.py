@@ -284,18 +284,24 @@ def main_process_first() -> Iterator[None]:
             train_set = MNIST("data", download=True)
 
     With N processes: local rank 0 of every machine runs the body, then all others do (collective: one wait).
-    With one: just the body.
+    One within another's body adds nothing: who is there alone must wait for nobody.  With one: just the body.
     """
-    if _alone():
+    if _alone() or _IN_TURN:
         yield
         return
     if _where().local_rank != 0:
         _wait_for_all()
+    _IN_TURN.append(True)
     try:
         yield
     finally:
+        _IN_TURN.clear()
         if _where().local_rank == 0:
             _wait_for_all()
+
+
+_IN_TURN: list[bool] = []
+"""Not empty while this process is in the body of `main_process_first`."""
 
 
 def _wait_for_all() -> None:

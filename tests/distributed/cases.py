@@ -91,6 +91,15 @@ def case_main_process_goes_first() -> None:
         )
 
 
+def case_one_goes_first_also_within_another_that_goes_first() -> None:
+    order: list[int] = []
+    with rt.main_process_first():
+        if LOCAL_RANK == 0:  # the others find what it has made, and do not come here
+            with rt.main_process_first():
+                order.append(RANK)
+    assert of_all(len(order)) == [int(rank == 0) for rank in range(WORLD)]
+
+
 def case_own_device_is_the_cpu_without_cards() -> None:
     assert rt.own_device() == torch.device("cpu")
 

@@ -57,6 +57,11 @@ MIGRATED = {
         "loader = DataLoader(data, batch_sampler=Buckets(data))" + LOOP,
         "    set_epoch(loader, epoch)",
     ),
+    "phases that are put together": (
+        "phases = ['train'] + (['test'] if args.test else [])\n"
+        + PHASES.replace("for phase in ['train', 'val']", "for phase in phases"),
+        "        set_epoch(loaders[phase], epoch)",
+    ),
     "known by what is walked through": (PHASES, "        set_epoch(loaders[phase], epoch)"),
     "a loop on one line": (
         ONE_EPOCH + "for epoch in range(3): one_epoch(loader)\n",

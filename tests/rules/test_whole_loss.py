@@ -43,6 +43,8 @@ MADE_MEANS = {
     "a function": "torch.div(criterion(model(x), y), x.shape[0])",
     "a function that multiplies": "torch.mul(criterion(model(x), y), 1 / len(x))",
     "a power": "criterion(model(x), y) * len(x) ** -1",
+    "a mean times the number of classes": "nn.functional.cross_entropy(model(x), y) * y.size(1)",
+    "a mean times the length": "nn.functional.cross_entropy(model(x), y) * x.shape[-1]",
     "the number that the loader was given": "criterion(model(x), y) / 8",
     "the loader's own number": "criterion(model(x), y) / loader.batch_size",
     "a number that is called so": "criterion(model(x), y) / cfg['train'].batch_size",

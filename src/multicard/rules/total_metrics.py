@@ -2,6 +2,8 @@
 
 Each rank has counted its own share.  Sums are summed, predictions joined in data set order, and everything that is
 computed from them afterwards is computed on every rank from the same numbers: those of the whole data set.
+What training writes down of each step, in curves and meters, becomes the mean over the ranks; what cannot be put
+together is noted.
 
 Before:
 

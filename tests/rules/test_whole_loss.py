@@ -200,6 +200,10 @@ SELECTED = {
     ),
 }
 BY_HAND = {
+    "a criterion that a setting chooses": (
+        "criterion = nn.CrossEntropyLoss(ignore_index=0) if args.a else nn.BCEWithLogitsLoss()",
+        "loss = criterion(model(x), y)",
+    ),
     "times one over a count": ("loss = ((model(x) - y) ** 2).sum() * (1.0 / (y > 0).sum())",),
     "a mask that is filled": (
         "mask = torch.zeros(8)",

@@ -9,6 +9,10 @@ IMPORTS = (
     "from torchvision.utils import save_image\nfrom torch.utils.tensorboard import SummaryWriter\n"
 )
 MIGRATED = {
+    "opened to read too, and only written": (
+        "with open('a', 'wb+') as f:\n    f.write(b'1')",
+        "with open('a' if rank == 0 else os.devnull, 'wb+') as f:",
+    ),
     "opened to write": ("f = open('a', 'w')", "f = open('a' if rank == 0 else os.devnull, 'w')"),
     "opened by name": (
         "f = open(file=p, mode='ab')",
@@ -190,7 +194,10 @@ LEFT_ALONE = {
 }
 REFUSED = {
     "its value is used": ("p = shutil.copy('a', 'b')", "its value is used"),
-    "read and written": ("f = open('a', 'w+')", "read and written"),
+    "read and written": ("f = open('a', 'w+')\nf.write('1')\nf.seek(0)", "read and written"),
+    "written and loaded": ("f = open('a', 'wb+')\ntorch.load(f)", "read and written"),
+    "written and walked through": ("f = open('a', 'w+')\nfor line in f:\n    pass", "read and written"),
+    "read and changed": ("f = open('a', 'r+')", "read and written"),
     "a mode in doubt": (
         "def get(path, mode):\n    return open(path, mode)\nget('a', 'r')\nget('b', 'w')",
         "known only when it runs",

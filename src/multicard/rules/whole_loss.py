@@ -357,11 +357,21 @@ def _local_mean(facts: Facts, event: Event) -> Iterator[Finding]:
     elif isinstance(node, ast.AugAssign) and divides and isinstance(node.target, ast.Name):
         scaled = f"{node.target.id} = {node.target.id} * «scale_by_count»({_divisor(module, node.value)})"
         yield Finding(CODE, facts.site(module, node), why, (insert_after(module, node, scaled),))
-    elif isinstance(node, ast.Call) and (count := _counted(module, node, event)):
+    elif (
+        isinstance(node, ast.Call)
+        and _one_kind(facts, node, others)
+        and (count := _counted(module, node, event))
+    ):
         scale = f"«scale_by_count»({count}{given})"
         yield Finding(CODE, facts.site(module, node), why, wrap(module, node, "(", f" * {scale})"))
     else:
         yield _by_hand(facts, event)
+
+
+def _one_kind(facts: Facts, call: ast.Call, ways: list[Event]) -> bool:
+    """Whether all that may be called here divides by the same count: a loss that a setting chooses may not."""
+    called = {value.name for value in facts.values(call.func) if isinstance(value, Obj)}
+    return len(called) <= 1 and len({way.name for way in ways}) <= 1
 
 
 def _given(facts: Facts, module: Module, node: ast.AST, kept: list[Event]) -> str | None:

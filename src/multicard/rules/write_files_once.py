@@ -159,7 +159,7 @@ def _opened(facts: Facts, effect: Effect) -> Iterator[Finding]:
             "每张卡的数据加载进程都会在这里写各自样本的文件",
         )
         return
-    if "+" in mode:
+    if "+" in mode and not ("w" in mode and _only_written(facts, call)):
         yield _left(
             facts,
             effect,
@@ -177,6 +177,32 @@ def _opened(facts: Facts, effect: Effect) -> Iterator[Finding]:
     if "x" in mode and isinstance(given, ast.Constant):
         edits = (*edits, replace(module, given, f'{module.text(given)} if «rank 0» else "w"'))
     yield Finding(CODE, facts.site(module, call), _ONE_WRITER, edits)
+
+
+_READS_BACK = frozenset({"read", "readline", "readlines", "readinto", "seek", "tell", "truncate", "fileno"})
+
+
+def _only_written(facts: Facts, call: ast.Call) -> bool:
+    """Whether a file that is opened to be written anew, and might be read then, is only written."""
+    made = {value for value in facts.values(call) if isinstance(value, Obj)}
+    if not made:
+        return False
+    for module in facts.modules:
+        for node in running_nodes(facts, module):
+            match node:
+                case ast.Attribute(value=owner, attr=attr) if (
+                    attr in _READS_BACK and facts.values(owner) & made
+                ):
+                    return False
+                case ast.Call(func=ast.Attribute(attr=attr), args=args) if "load" in attr and any(
+                    facts.values(argument) & made for argument in args
+                ):
+                    return False
+                case ast.For(iter=walked) if facts.values(walked) & made:
+                    return False
+                case _:
+                    pass
+    return True
 
 
 def _method_to_function(module: Module, call: ast.Call, owner: ast.expr) -> tuple[Edit, ...]:

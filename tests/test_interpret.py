@@ -1015,3 +1015,40 @@ for epoch in range(3):
 def test_a_function_that_calls_itself_gives_nothing_of_the_batches_of_other_calls() -> None:
     (training,) = facts_of(RECURSIVE).trainings
     assert len(training.loaders) == 1
+
+
+ENUMERATED = """
+import enum
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+
+class Phase(enum.Enum):
+    TRAIN = 0,
+    VAL = 1,
+
+
+train_loader, val_loader = DataLoader(a, 8, shuffle=True), DataLoader(b, 8)
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def run(phase, loader):
+    for x, y in loader:
+        loss = model(x).mean()
+        if phase == Phase.TRAIN:
+            loss.backward()
+            optimizer.step()
+
+
+for epoch in range(3):
+    run(Phase.TRAIN, train_loader)
+    with torch.no_grad():
+        run(Phase.VAL, val_loader)
+"""
+
+
+def test_the_members_of_an_enumeration_are_told_apart() -> None:
+    (training,) = facts_of(ENUMERATED).trainings
+    assert len(training.loaders) == 1

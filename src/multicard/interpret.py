@@ -27,6 +27,7 @@ from multicard.values import (
     Data,
     Func,
     Lib,
+    Member,
     Method,
     Mod,
     Obj,
@@ -1031,7 +1032,12 @@ class Interpreter:
                     self.record("attr", attr, node, value)
                 return self.attribute_of(value, attr, node)
             case Class():
-                return self._class_attribute(value, attr, None) or one(Unknown(f"no `{attr}` in the class"))
+                found = self._class_attribute(value, attr, None)
+                if found and _is_enumeration(value) and not any(isinstance(item, Func) for item in found):
+                    return one(Const(Member(value, attr)))
+                return found or one(Unknown(f"no `{attr}` in the class"))
+            case Const(value=Member(cls=cls, name=name)) if attr in {"name", "value"}:
+                return one(Const(name)) if attr == "name" else self._class_attribute(cls, name, None)
             case Data():
                 if attr == "shape":
                     return one(
@@ -1978,6 +1984,14 @@ def _put_together(left: Values, right: Values) -> list[Values] | None:
             longest = max(longest, value.items or [], key=len)
         found += longest
     return found
+
+
+def _is_enumeration(cls: Class) -> bool:
+    """Whether the names of a class stand for its members: each is one thing, whatever value it is given."""
+    return any(isinstance(base, Lib) and base.name in _ENUMERATIONS for base in cls.mro())
+
+
+_ENUMERATIONS = frozenset({"enum.Enum", "enum.IntEnum", "enum.StrEnum", "enum.Flag", "enum.IntFlag"})
 
 
 def _recalled(known: Values, given: list[Values]) -> Values:

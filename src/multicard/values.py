@@ -137,6 +137,13 @@ class Class:
         return found
 
 
+class Member(NamedTuple):
+    """What one name of an enumeration stands for: the value of a constant."""
+
+    cls: Class
+    name: str
+
+
 class Lib(NamedTuple):
     """Something of a library, by qualified name: a module, a function, a class."""
 

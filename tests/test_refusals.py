@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from harness import LOOP, NET, facts_of
 
-from multicard.edits import replace
+from multicard.edits import replace, wrap
 from multicard.messages import Text
 from multicard.migrate import migrate
 from multicard.plan import Finding, Kind
@@ -111,6 +111,18 @@ def test_two_changes_of_one_place_and_a_change_that_is_no_python_are_left() -> N
     assert any("another change is made to the same code" in text for text in said)
     assert any("could not be written into this line" in text for text in said)
     assert plan.texts[module].decode().startswith("\nimport torch as t\n")
+
+
+def test_what_two_rules_broadcast_is_broadcast_once() -> None:
+    facts = facts_of("import os\nif os.path.isfile('best.pth'):\n    pass\n" + ENTRY)
+    module = facts.program.entry
+    branch = module.tree.body[1]
+    assert isinstance(branch, ast.If)
+    why = Text("it must be the same", "必须一致")
+    edits = wrap(module, branch.test, "«broadcast_value»(", ")")
+    plan = settle(facts, [Finding(code, Site(module, branch), why, edits) for code in ("MC403", "MC507")])
+    assert plan.texts[module].decode().count("broadcast_value(") == 1
+    assert all(finding.kind is Kind.CHANGED for finding in plan.findings)
 
 
 # --- every place is provoked ----------------------------------------------------------------------------------------

@@ -44,7 +44,8 @@ def left_apart(facts: Facts, reading: Reading, done: Iterable[Carried]) -> Itera
             continue
         known.add(item.name)
         places = [place for _, place, _ in reading.writes.get(item.name, [])]
-        if any(data_of(facts.values(part)).models for place in places for part in _given_by(place)):
+        given = [part for place in places for part in _given_by(place)]
+        if any(data_of(facts.values(part)).models for part in given) and not any(map(steps.evaluated, given)):
             yield item
     for name, (root, node) in steps.odd.items():
         if name not in known and steps.read_later(root):
@@ -397,6 +398,33 @@ class _Steps:
     def agreed(self) -> frozenset[int]:
         """Where conditions stand on which the ranks will agree."""
         return self.find_agreed()
+
+    def evaluated(self, value: ast.expr) -> bool:
+        """Whether a value comes from a function that walks through data of its own, as an evaluation does."""
+        if isinstance(value, ast.Name):
+            places = [place for _, place, _ in self.reading.writes.get(value.id, [])]
+            return any(self.evaluated(place.value) for place in places if isinstance(place, ast.Assign))
+        return isinstance(value, ast.Call) and any(
+            isinstance(function, Func)
+            and bool(nodes(function.node, ast.Return))
+            and self._walks(function.node, 2)
+            for function in self.facts.values(value.func)
+        )
+
+    def _walks(self, function: ast.AST, deep: int) -> bool:
+        """Whether a function, or one that it calls, goes through batches."""
+        return any(
+            event.kind == "iterate"
+            for loop in nodes(function, ast.For)
+            for event in self.facts.by_node.get(loop, ())
+        ) or (
+            deep > 0
+            and any(
+                isinstance(inner, Func) and self._walks(inner.node, deep - 1)
+                for call in nodes(function, ast.Call)
+                for inner in self.facts.values(call.func)
+            )
+        )
 
     def read_later(self, root: ast.Name | ast.Attribute) -> bool:
         """Whether somebody reads a value after the loop, and it was there before."""

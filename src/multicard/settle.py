@@ -169,6 +169,10 @@ def left(finding: Finding, why: Text, advice: Text) -> Finding:
     return Finding(finding.code, finding.site, why, (), advice, Kind.LEFT)
 
 
+def _same(one: Edit, other: Edit) -> bool:
+    return (one.span, one.text, one.side) == (other.span, other.text, other.side)
+
+
 def _without_collisions(findings: Iterable[Finding]) -> list[Finding]:
     taken: dict[Module, list[Edit]] = {}
     kept: list[Finding] = []
@@ -178,6 +182,12 @@ def _without_collisions(findings: Iterable[Finding]) -> list[Finding]:
         if not finding.edits and words in said:
             continue
         said.add(words)
+        if finding.edits and all(
+            "«broadcast_value»(" in finding.edits[0].text
+            and any(_same(mine, other) for other in taken.get(mine.module, ()))
+            for mine in finding.edits
+        ):
+            continue  # another rule broadcasts the very same value
         clash = any(collide(mine, other) for mine in finding.edits for other in taken.get(mine.module, ()))
         if clash:
             kept.append(

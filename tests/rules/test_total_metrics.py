@@ -686,6 +686,15 @@ TOLD = {
         "print(hits)",
         "hits",
     ),
+    "what is evaluated in between": (
+        (
+            "seen = []\n    def score():\n        total = 0\n        for a, b in val_loader:\n"
+            "            total += criterion(model(a), b).item()\n        return total"
+        ),
+        "now = score()\n        seen.append(now)",
+        "print(seen)",
+        "",
+    ),
     "what the loop alone reads": ("log = Best()", "log.update(loss.item())\n        print(log)", "", ""),
     "what all ranks have": (
         "rates = []",

@@ -19,7 +19,7 @@ from multicard.libraries import WRITES
 from multicard.quotients import dividend, given_by
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
-from multicard.values import Class, Const, Data, Func, Obj, Unknown, Value, Values, in_source
+from multicard.values import Class, Const, Data, Func, Method, Obj, Unknown, Value, Values, in_source
 from multicard.wraps import bare_of
 
 Problem = tuple[ast.AST, str, str]
@@ -83,6 +83,8 @@ class Dealing:
     dealt: frozenset[Obj] = frozenset()
     whole: list[tuple[Module, ast.expr, str, str]] = field(default_factory=list)
     """Expressions that must give a whole loader, and why."""
+    lost: list[Visit] = field(default_factory=list)
+    """Loops that must see all of a loader, where no expression gives it."""
     unclear: frozenset[Obj] = frozenset()
     """Training loaders whose arguments cannot be seen: they are left to the reader."""
 
@@ -664,7 +666,10 @@ def _whole(facts: Facts, dealing: Dealing) -> Iterator[tuple[Module, ast.expr, s
         if visit.also_trains:
             continue
         _, en, zh = visit.why() if not visit.understood else (visit.node, "it is not dealt out", "没有分片")
-        for node in loader_expressions(facts, visit.node.iter, touched):
+        given = list(loader_expressions(facts, visit.node.iter, touched))
+        if not given and visit.forwards and not visit.dead:
+            dealing.lost.append(visit)
+        for node in given:
             for same in (node, *_measured(facts, visit, node, touched)):
                 if same not in done:
                     done.add(same)
@@ -748,7 +753,7 @@ def loader_expressions(facts: Facts, region: ast.expr, loaders: list[Obj]) -> It
         if (
             isinstance(node, ast.Name | ast.Attribute | ast.Subscript)
             and any(loader in facts.values(node) for loader in loaders)
-            and all(isinstance(value, Unknown | Data) for value in others)
+            and all(isinstance(value, Unknown | Data | Method) for value in others)
         ):
             yield node
             return

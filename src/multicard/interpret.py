@@ -1083,7 +1083,9 @@ class Interpreter:
             unknown = obj.attrs.get("*", NOTHING)
             return join(found, unknown)
         if obj.cls is not None:
+            self.calls.append(node)  # a property makes its things anew wherever it is asked for
             values = self._class_attribute(obj.cls, attr, obj)
+            self.calls.pop()
             if values:
                 return values
         if obj.kind == "namespace":

@@ -198,3 +198,38 @@ def test_a_loop_that_trains_and_evaluates_with_one_call_is_left_where_nothing_te
     text, reasons = migrate(rule, script)
     assert text == script
     assert [reason.partition(",")[0] for reason in reasons] == ["this loop trains and evaluates"]
+
+
+LOADERS = """
+class Loaders:
+    def __init__(self, data):
+        self.data = data
+
+    @property
+    def loader(self):
+        return DataLoader(self.data, 8, shuffle=True)
+
+
+loader = Loaders(train_set).loader
+val_loader = {}
+"""
+BROKEN_OFF = HITS.replace("\nprint", "\n        if hits > 9:\n            break\nprint")
+
+
+def test_loaders_that_a_property_makes_are_told_apart() -> None:
+    script = TRAINING + LOADERS.format("Loaders(val_set).loader") + LOOP + BROKEN_OFF
+    text, reasons = migrate(rule, script)
+    assert "for x, y in whole_loader(val_loader):" in text
+    assert reasons == []
+
+
+def test_says_where_a_loader_that_must_be_whole_is_not_in_sight() -> None:
+    script = (
+        TRAINING
+        + LOADERS.format("Loaders(val_set).loader if args.val else open('batches')")
+        + LOOP
+        + BROKEN_OFF
+    )
+    text, reasons = migrate(rule, script)
+    assert "whole_loader" not in text
+    assert [reason.partition(",")[0] for reason in reasons] == ["this loop must see all batches"]

@@ -47,6 +47,15 @@ _APART = Text(
     "请把验证放到单独的循环里,并在 `model.eval()` 之后、`torch.no_grad()` 之下进行",
 )
 
+_SHARE = Text(
+    "this loop must see all batches, and its loader, which is dealt out, is not in sight here",
+    "这个循环必须遍历全部批次,而它的 loader 已被分片,且在这里看不到",
+)
+_ALL = Text(
+    "put whole_loader(...) of ddp_runtime round the loader",
+    "请用 ddp_runtime 的 whole_loader(...) 包住该 loader",
+)
+
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Sites that make evaluation loaders, and loops that must see all of one."""
@@ -66,6 +75,8 @@ def find(facts: Facts) -> Iterator[Finding]:
             ),
             call_with(module, node, "«whole_loader»"),
         )
+    for visit in facts.dealing.lost:
+        yield Finding(CODE, facts.site(visit.module, visit.node), _SHARE, (), _ALL, Kind.LEFT)
     for visit in facts.dealing.visits:
         if facts.dealing.shared(visit) or visit.dead or not visit.forwards or visit.understood:
             continue

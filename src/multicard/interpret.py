@@ -47,6 +47,7 @@ from multicard.values import (
     mixed_at,
     objects,
     one,
+    ordered,
     ratio_at,
     sums_in,
 )
@@ -323,7 +324,7 @@ class Interpreter:
     def _wrap(self, wrap: Wrap) -> None:
         values = self.eval(wrap.target)
         changed: Values = NOTHING
-        for value in values:
+        for value in ordered(values):
             if isinstance(value, Obj) and value.kind == "model":
                 changed = join(changed, one(self.wrapper(value)))
             elif isinstance(value, Obj) and value.kind == "wrapped":
@@ -754,7 +755,7 @@ class Interpreter:
         self.seen[target] = join(self.seen.get(target, NOTHING), values)
         if self.inside:
             return
-        for value in values:
+        for value in ordered(values):
             if isinstance(value, Obj) and value.kind in {"model", "wrapped"}:
                 self.record("bind", "", target, value)
 
@@ -798,7 +799,7 @@ class Interpreter:
         )
 
     def _adopt(self, owner: Obj, values: Values) -> None:
-        for value in values:
+        for value in ordered(values):
             if isinstance(value, Obj) and value.kind == "wrapped" and value.inner is not None:
                 value = value.inner  # noqa: PLW2901  # the module inside is the part
             if isinstance(value, Obj):
@@ -992,7 +993,7 @@ class Interpreter:
 
     def eval_Attribute(self, node: ast.Attribute) -> Values:
         result: Values = NOTHING
-        for value in self.eval(node.value):
+        for value in ordered(self.eval(node.value)):
             result = join(result, self.attribute(value, node.attr, node))
         return result
 
@@ -1118,7 +1119,7 @@ class Interpreter:
 
     def _bind(self, values: Values, bound: "Obj | None", cls: Class) -> Values:
         result: Values = NOTHING
-        for value in values:
+        for value in ordered(values):
             if isinstance(value, Func) and value.bound is None:
                 if "builtins.staticmethod" in value.decorators:
                     result = join(result, one(value))
@@ -1143,7 +1144,7 @@ class Interpreter:
     def eval_Subscript(self, node: ast.Subscript) -> Values:
         key = self.eval(node.slice)
         result: Values = NOTHING
-        for value in self.eval(node.value):
+        for value in ordered(self.eval(node.value)):
             result = join(result, self._item(value, key, node))
         if data_of(key).local and not any(isinstance(value, Obj) for value in result):
             # which of them it is, each rank finds out for itself
@@ -1574,7 +1575,7 @@ class Interpreter:
         if isinstance(node.func, ast.Attribute) and node.func.attr in libraries.PARAMETERS:
             self._holds_parameters(node.func.value, node.func.attr)
         self.calls.append(node)
-        for callee in callees:
+        for callee in ordered(callees):
             result = join(result, self.apply(callee, node, args, kwargs, starred=starred))
         self.calls.pop()
         if node in self.models and not any(isinstance(v, Obj) and v.kind == "model" for v in result):
@@ -1586,10 +1587,10 @@ class Interpreter:
         values = self.seen.get(node, NOTHING)
         if any(isinstance(value, Obj) and value.kind in {"model", "wrapped", "super"} for value in values):
             return
-        for value in values:
+        if any(isinstance(value, Data) and value.models for value in values):
+            return
+        for value in ordered(values):
             match value:
-                case Data(models=models) if models:
-                    return
                 case Data() | Unknown() | Obj(kind="lib" | "loaded"):
                     self.record("parameters", attr, node, value)
                 case Obj(kind="instance", cls=Class()) if attr not in value.attrs and not self.lookup(
@@ -1616,7 +1617,7 @@ class Interpreter:
     ) -> Values:
         """Call each of some values."""
         result: Values = NOTHING
-        for callee in callees:
+        for callee in ordered(callees):
             result = join(result, self.apply(callee, node, args, kwargs))
         return result
 
@@ -1663,7 +1664,7 @@ class Interpreter:
     def escape(self, node: ast.Call, args: list[Values], kwargs: dict[str, Values], name: str) -> None:
         """Models and functions go where they cannot be followed."""
         for values in (*args, *kwargs.values()):
-            for value in values:
+            for value in ordered(values):
                 if isinstance(value, Obj) and value.kind in {"model", "wrapped"}:
                     self.record("escape", name, node, value)
                 elif isinstance(value, Func) and value.node not in self.count:
@@ -1928,7 +1929,7 @@ class Interpreter:
 
     def escape_function(self, values: Values) -> None:
         """A function is handed to a library, which will call it."""
-        for value in values:
+        for value in ordered(values):
             if isinstance(value, Func):
                 self.apply(value, None, [], {}, starred=True)
 

@@ -5,6 +5,7 @@ returns hold sets of values; what cannot be followed is `Unknown`, with the reas
 """
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -298,6 +299,31 @@ def in_source(obj: Obj) -> tuple[str, int, int, tuple[int, ...]]:
     if obj.site is None:
         return "", 0, 0, calls
     return obj.site.module.name, obj.site.line, obj.site.node.col_offset, calls
+
+
+def ordered(values: Values) -> Iterable[Value]:
+    """Values in an order that is the same in every run: what is followed first may decide what comes after."""
+    return values if len(values) < 2 else sorted(values, key=_rank)
+
+
+def _rank(value: Value) -> tuple[int, str, int, int, tuple[int, ...]]:
+    match value:
+        case Obj():
+            return (0, *in_source(value))
+        case Func() | Class():
+            return (1, value.module.name, value.node.lineno, value.node.col_offset, ())
+        case Lib(name=name):
+            return 2, name, 0, 0, ()
+        case Method(name=name, node=node):
+            return 3, name, node.lineno, node.col_offset, ()
+        case Const(value=known):
+            return 4, repr(known) if isinstance(known, str | int | float | None) else "", 0, 0, ()
+        case Data(models=models, loaders=loaders, tags=tags):
+            return 5, " ".join(sorted(tags)), len(models), len(loaders), ()
+        case Mod(module=module):
+            return 6, module.name, 0, 0, ()
+        case Unknown(reason=reason):
+            return 7, reason, 0, 0, ()
 
 
 def objects(values: Values, kind: str) -> list[Obj]:

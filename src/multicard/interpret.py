@@ -799,7 +799,7 @@ class Interpreter:
         )
 
     def _adopt(self, owner: Obj, values: Values) -> None:
-        for value in ordered(values):
+        for value in values:
             if isinstance(value, Obj) and value.kind == "wrapped" and value.inner is not None:
                 value = value.inner  # noqa: PLW2901  # the module inside is the part
             if isinstance(value, Obj):

@@ -7,7 +7,7 @@ returns hold sets of values; what cannot be followed is `Unknown`, with the reas
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from multicard.source import Module, Site
@@ -91,6 +91,14 @@ class Obj:
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name} {self.site}>"
+
+    @cached_property
+    def place(self) -> tuple[str, int, int, tuple[int, ...]]:
+        """Where it stands in the source, and then the calls that led to it."""
+        calls = tuple(getattr(call, "lineno", 0) * 1000 + getattr(call, "col_offset", 0) for call in self.by)
+        if self.site is None:
+            return "", 0, 0, calls
+        return self.site.module.name, self.site.line, self.site.node.col_offset, calls
 
     @property
     def root(self) -> "Obj":
@@ -295,10 +303,7 @@ def data_of(values: Values) -> Data:
 
 def in_source(obj: Obj) -> tuple[str, int, int, tuple[int, ...]]:
     """Sorts objects as they stand in the source, then as the calls that led to them do."""
-    calls = tuple(getattr(call, "lineno", 0) * 1000 + getattr(call, "col_offset", 0) for call in obj.by)
-    if obj.site is None:
-        return "", 0, 0, calls
-    return obj.site.module.name, obj.site.line, obj.site.node.col_offset, calls
+    return obj.place
 
 
 def ordered(values: Values) -> Iterable[Value]:

@@ -47,7 +47,6 @@ from multicard.reach import (
     reached,
     takes_batches,
     training_begins,
-    under,
 )
 from multicard.rules.reach_inside import PASSED_ON, always_wrapped, base_of
 from multicard.source import Module
@@ -206,16 +205,21 @@ def _leaves_gradients(facts: Facts, happens: list[Event]) -> bool:
 
 
 def _drawn_later(facts: Facts, event: Event) -> bool:
-    """Whether random numbers that decide data are drawn between here and training."""
+    """Whether random numbers that decide data are drawn between here and training, other than together with this."""
+    around = event.calls[0] if event.calls else None
     return any(
-        other.order > event.order and other not in _with(facts, event) and draws_in_common(facts, other)
-        for other in facts.events("call", dead=False)
+        other.order > event.order and around is not other.node and around not in other.calls
+        for other in _drawn_in_common(facts)
     )
 
 
-def _with(facts: Facts, event: Event) -> list[Event]:
-    """The events of the same outermost call."""
-    return under(facts).get(event.calls[0], []) if event.calls else []
+def _drawn_in_common(facts: Facts) -> tuple[Event, ...]:
+    found = facts.memo.get("drawn in common")
+    if found is None:
+        found = tuple(event for event in facts.events("call", dead=False) if draws_in_common(facts, event))
+        facts.memo["drawn in common"] = found
+    assert isinstance(found, tuple)
+    return found
 
 
 def _mode_is_restored(facts: Facts, call: ast.Call, happens: list[Event]) -> bool:

@@ -1,5 +1,7 @@
 import ast
 import os
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -162,3 +164,28 @@ def test_absolute_paths_are_led_to_the_copy(path: str, copy: str) -> None:
 def test_what_is_printed_names_the_users_folders() -> None:
     place = trial.Place(Path("/t"), Path("/t/tree"), Path("/t/tree/a.py"), (("/home/me/net", "/t/tree"),))
     assert place.named("saved /t/tree/out/m.pt") == "saved /home/me/net/out/m.pt"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere paths cannot be exchanged")
+def test_nobody_finds_a_file_missing_while_its_folder_is_made_own(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "params.json").write_text("{}")
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    missing, stop = [], threading.Event()
+
+    def read(path: Path) -> None:
+        while not stop.is_set():
+            if not path.exists():
+                missing.append(path)
+
+    for number in range(60):
+        folder = copies / f"run{number}"
+        folder.symlink_to(tmp_path / "data")
+        stop.clear()
+        reader = threading.Thread(target=read, args=(folder / "params.json",))
+        reader.start()
+        scratch.make_own(str(folder / "params.json"), str(copies), keep=True)
+        stop.set()
+        reader.join()
+    assert missing == []

@@ -5,14 +5,18 @@ and a script that overwrites its old checkpoint, or appends to a log, does so in
 """
 
 import contextlib
+import ctypes
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from os.path import realpath  # the probe puts another in its place
 from pathlib import Path
 
 CODE = {".py", ".pyi", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt"}
 SMALL = 1 << 20
+OPENING = ".opening"
+"""How the name of what takes the place of a link ends, until it does."""
 LEFT_OUT = {
     ".git",
     "__pycache__",
@@ -113,12 +117,32 @@ def _open_up(folder: str) -> None:
     if not os.path.islink(folder) or not os.path.isdir(folder):
         return
     target = realpath(folder)
-    fresh = f"{folder}.{os.getpid()}.opening"
+    fresh = f"{folder}.{os.getpid()}{OPENING}"
     os.mkdir(fresh)
     for name in os.listdir(target):
         os.symlink(os.path.join(target, name), os.path.join(fresh, name))
+    if _exchange(fresh, folder):
+        os.unlink(fresh)
+        return
     os.unlink(folder)
     os.rename(fresh, folder)
+
+
+def _exchange(one: str, other: str) -> bool:
+    """Give each of two paths what the other has, so that no rank finds nothing in between; whether it was done."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except AttributeError:
+        return False
+    return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
+
+
+_HERE = -100
+"""AT_FDCWD: paths are relative to the working directory."""
+_EXCHANGE = 2
+"""RENAME_EXCHANGE, of renameat2(2)."""
 
 
 def _detach(path: str, *, keep: bool) -> None:
@@ -128,9 +152,13 @@ def _detach(path: str, *, keep: bool) -> None:
     if os.path.isdir(target):
         _open_up(path)
         return
-    os.unlink(path)
+    fresh = f"{path}.{os.getpid()}{OPENING}"
     if keep and os.path.exists(target):
-        shutil.copy2(target, path)
+        shutil.copy2(target, fresh)
+    else:
+        with open(fresh, "w"):
+            pass
+    os.replace(fresh, path)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ import torch
 from multicard.verify.plan import Plan
 from multicard.verify.probe import record as recording
 from multicard.verify.probe.patching import Function, replace
+from multicard.verify.scratch import OPENING
 
 MOMENT = 0.1
 """Seconds."""
@@ -37,6 +38,8 @@ class Lookups:
         if not isinstance(path, str | bytes | os.PathLike) or not recording.record().mine:
             return
         name, waited = os.path.abspath(os.fsdecode(path)), self.waited[why]
+        if name.endswith(OPENING):
+            return
         if name in waited or len(waited) >= MANY or not name.startswith(self.scratch + os.sep):
             return
         waited.add(name)

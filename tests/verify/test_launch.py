@@ -21,6 +21,10 @@ def stand(events, doing):
     told = {"events": events, "steps": events, "doing": doing, "frames": [["ddp.py", 7 + rank, "train"]]}
     (folder / "status.part").write_text(json.dumps(told))
     (folder / "status.part").rename(folder / "status.json")
+done = folder.parent / "done"
+def wait_for_the_other():
+    while not done.exists():
+        time.sleep(0.2)
 """
 
 
@@ -102,17 +106,19 @@ def test_a_rank_that_waits_for_one_that_works_does_not_hang(launched: Launcher) 
     outcome = launched(
         "stand(1, 'barrier' if rank else '')\n"
         "end = time.monotonic() + 4\n"
-        "while time.monotonic() < end:\n    sum(range(1000)) if not rank else time.sleep(0.1)"
+        "while not rank and time.monotonic() < end: sum(range(1000))\n"
+        "wait_for_the_other() if rank else done.touch()"
     )
     assert outcome.ended == "finished"
 
 
 def test_a_rank_that_waits_for_a_child_that_works_does_not_hang(launched: Launcher) -> None:
     launched.patch.setattr(launch, "QUIET", 2.5)  # on a busy machine the child may wait for its turn
-    work = "import time; end = time.monotonic() + 5\\nwhile time.monotonic() < end: sum(range(1000))"
+    work = "import time; end = time.monotonic() + 5\nwhile time.monotonic() < end: sum(range(1000))"
     outcome = launched(
-        f"stand(1, 'barrier' if rank else 'recv')\n"
-        f"subprocess.run([sys.executable, '-c', '''{work}''']) if not rank else time.sleep(6)"
+        "stand(1, 'barrier' if rank else 'recv')\n"
+        f"subprocess.run([sys.executable, '-c', '''{work}''']) if not rank else wait_for_the_other()\n"
+        "done.touch()"
     )
     assert outcome.ended == "finished"
 

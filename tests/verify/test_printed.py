@@ -41,6 +41,20 @@ def test_durations_and_moments_are_not_compared(line: str, left: list[str]) -> N
     assert [number.text for number in printed.read(line).numbers] == left
 
 
+@pytest.mark.parametrize(
+    ("line", "durations"),
+    [
+        ("1/7 step {} tot 0ms | loss 0.5", ["171ms", "1s20ms", "1.2s", "2m03s", "1h2m3s"]),
+        ("epoch 1 took {}, loss 0.5", ["45 sec", "1 min 5 sec", "1 h 2 min 3 s"]),
+        ("[{} left] 3", ["980 ms", "1.02 s", "2m", "0:59", "1:02:03"]),
+        ("peak {}", ["980MB", "1.2GB"]),
+        ("speed {} 5", ["1.20it/s", "2.1 s/it"]),
+    ],
+)
+def test_a_duration_has_one_shape_whatever_its_units(line: str, durations: list[str]) -> None:
+    assert len({printed.read(line.format(duration)) for duration in durations}) == 1
+
+
 def test_the_same_lines_are_the_same() -> None:
     lines = ["epoch 1 loss 0.5", "epoch 2 loss 0.25", "done"]
     found = printed.compare(lines, lines)

@@ -19,7 +19,7 @@ from torch.utils.data import Subset
 
 from multicard.verify import printed
 from multicard.verify.plan import Plan, read_plan
-from multicard.verify.probe import contents, loaders, lookups, modules, outputs, randomness, sizes
+from multicard.verify.probe import contents, loaders, lookups, modules, randomness, sizes
 from multicard.verify.probe import record as recording
 from multicard.verify.probe.replay import Replay
 
@@ -390,8 +390,3 @@ def test_a_pass_in_which_another_begins_is_not_left() -> None:
     loaders._close_the_left(dealer)
     assert (walked.ended, left.ended) == (False, True)
     assert dealer.begun == [walked]
-
-
-def test_a_duration_has_one_shape_whatever_its_units() -> None:
-    shapes = {outputs.TIME.sub("#", f"1/7 step {time} loss") for time in ("980ms", "1s20ms", "2m3s", "4h")}
-    assert shapes == {"1/7 step # loss"}

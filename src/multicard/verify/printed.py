@@ -22,7 +22,8 @@ COUNTED = (
 )
 UNIT = re.compile(
     rf"\s*(?:(?:{COUNTED})(?:/| per )(?:s|sec|second|min|minute|h|hour)"
-    r"|s|sec|secs|seconds?|ms|us|mins?|minutes?|hours?|h|m|s/it|fps|秒|分钟?|小时|毫秒|MB|GB|KB|MiB|GiB)(?![a-zA-Z_])"
+    rf"|(?:s|secs?|ms)/(?:{COUNTED}|epochs?)"
+    r"|s|sec|secs|seconds?|ms|us|mins?|minutes?|hours?|h|m|fps|秒|分钟?|小时|毫秒|MB|GB|KB|MiB|GiB)(?![a-zA-Z_])"
 )
 NAME = re.compile(
     r"(?:time|elapsed|eta|took|takes|cost|duration|speed|throughput|ms/batch|s/batch|pid|port|memory|mem|date|时间|用时|耗时|速度|总耗时|剩余)[^\d]{0,12}$",
@@ -35,6 +36,8 @@ MOMENT = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?|\d{2}: \d{2}: \d{2}"
     r"|\d{8}[-_]\d{4,}(?:[-_]\d+)?|(?<!\d)\d{4}[-_]\d{6}(?!\d)"
 )
+COMPOUND = re.compile(r"(?<![\w.])(?:\d+(?:\.\d+)?(?:us|ms|[sSmhHdD])){2,}(?![a-zA-Z0-9_])")  # 1s20ms, 2m3s
+TOGETHER = re.compile(r"~(?:[\s,:]*~)+")
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,12 @@ class Line:
 
 
 def read(text: str) -> Line:
-    """A line taken apart; durations, dates and speeds are part of its shape and not compared."""
+    """A line taken apart; durations, dates and speeds are part of its shape and not compared.
+
+    Nor are their units, of which each run takes others: `980ms`, `1s20ms`, `2 min 3 s`.
+    """
     text = ESCAPES.sub("", text).strip()
-    text = MOMENT.sub("~", text)
+    text = COMPOUND.sub("~", MOMENT.sub("~", text))
     shape, numbers, last = [], [], 0
     for match in NUMBER.finditer(text):
         shape.append(text[last : match.start()])
@@ -65,13 +71,15 @@ def read(text: str) -> Line:
         between = shape[-1] if shape else ""
         average = len(shape) > 1 and shape[-2] == "~" and between.strip() == "("
         before = text[: match.start()]
-        if average or UNIT.match(text, match.end()) or NAME.search(before) or SPEED.search(before):
+        unit = UNIT.match(text, match.end())
+        if average or unit or NAME.search(before) or SPEED.search(before):
             shape.append("~")
+            last = unit.end() if unit else last
             continue
         shape.append("#")
         numbers.append(number(match.group()))
     shape.append(text[last:])
-    return Line(re.sub(r"\s+", " ", "".join(shape)), tuple(numbers))
+    return Line(TOGETHER.sub("~", re.sub(r"\s+", " ", "".join(shape))), tuple(numbers))
 
 
 def number(text: str) -> Number:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from multicard.verify import printed
 from multicard.verify.plan import Plan
 from multicard.verify.probe import record as recording
 from multicard.verify.probe import steps_between
@@ -25,8 +26,6 @@ from multicard.verify.probe.patching import Function, replace
 from multicard.verify.scratch import make_own
 
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\bnan\b|\binf\b)")
-TIME = re.compile(r"(?:\d+(?:\.\d+)?(?:us|ms|s|m|h|D))+\b")
-"""A duration, which is put together from other units in each run: `980ms`, `1s20ms`."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = {
     "os.chdir",
@@ -169,7 +168,7 @@ def note(line: str, begun: str = "") -> None:
     `begun`: the part of it that was written there, if the rest came later.
     """
     watch, record = WATCH[0], recording.record()
-    shape = NUMBER.sub("#", TIME.sub("#", line.strip()))
+    shape = NUMBER.sub("#", printed.read(line).shape)
     if not shape or shape in watch.shapes or len(watch.shapes) >= SHAPES or not record.mine:
         return
     watch.shapes.add(shape)

@@ -491,6 +491,7 @@ class _Epochs:
         with contextlib.suppress(TypeError):  # a list, for instance, cannot be referred to weakly
             self.number = _PASSES.get(source, 0)
         self._round = 0
+        self._pass = 0
         self._told = self._drawn = False
 
     def tell(self, epoch: int) -> int:
@@ -499,16 +500,19 @@ class _Epochs:
             self._round += 1
         self.number = self._round * 2**20 + epoch
         self._told, self._drawn = True, False
+        self._pass = 0
         return self.number
 
     def begin(self) -> int:
-        """An epoch is drawn: its number."""
-        if self._drawn and not self._told:
+        """A pass begins: its number. Of an epoch that was told, each pass after the first has one far away."""
+        if self._drawn and self._told:
+            self._pass += 1
+        elif self._drawn:
             self.number += 1
         self._drawn = True
         with contextlib.suppress(TypeError):
             _PASSES[self._source] = self.number + 1
-        return self.number
+        return self.number + self._pass * _FAR % 2**62
 
 
 class DistributedSampler(TorchDistributedSampler):  # type: ignore[type-arg]
@@ -562,10 +566,15 @@ class DistributedSampler(TorchDistributedSampler):  # type: ignore[type-arg]
             return iter(self._single)
         self._measure()
         self.epoch = self._epochs.begin()
-        return super().__iter__()
+        order = super().__iter__()
+        self.epoch = self._epochs.number
+        return order
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the epoch, from which the order is drawn; the same epoch again is another order."""
+        """Tell the epoch, from which the order is drawn; the same epoch again is another order.
+
+        So is each pass within an epoch: a short loader may be walked through many times in one.
+        """
         self.epoch = self._epochs.tell(epoch)
 
     def __len__(self) -> int:

@@ -1291,7 +1291,17 @@ def case_a_sampler_that_is_never_told_counts_the_epochs() -> None:
         assert first != second, type(sampler).__name__
         if WORLD > 1:
             sampler.set_epoch(0)
-            assert [shares_of(sampler), shares_of(sampler)] == [first, first]
+            assert shares_of(sampler) == first
+
+
+def case_each_pass_within_an_epoch_has_an_order_of_its_own() -> None:
+    for sampler in (rt.DistributedSampler(range(36)), rt.ShardedSampler(SubsetRandomSampler(range(36)))):
+        orders = []
+        for epoch in (0, 1):
+            sampler.set_epoch(epoch)
+            orders += [in_turn(shares_of(sampler)) for _ in range(3)]
+        assert all(sorted(order) == list(range(36)) for order in orders)
+        assert len(set(map(tuple, orders))) == len(orders)
 
 
 def case_the_whole_loader_of_dealt_training_data_is_whole() -> None:

@@ -194,11 +194,11 @@ ROWS = {
     ),
     "12 what is ignored does not count": Row(
         script(("CrossEntropyLoss()", "CrossEntropyLoss(ignore_index=0)")),
-        ("scale_by_count((y != criterion.ignore_index).sum())",),
+        ("mean_by_count(criterion(model(x), y), (y != criterion.ignore_index).sum())",),
     ),
     "12 classes weigh differently": Row(
         script(("CrossEntropyLoss()", "CrossEntropyLoss(weight=torch.rand(3).to(device))")),
-        ("scale_by_count(criterion.weight[y[y != criterion.ignore_index]].sum())",),
+        ("mean_by_count(criterion(model(x), y), criterion.weight[y[y != criterion.ignore_index]].sum())",),
     ),
     "12 a mean over what is selected": Row(
         script(("criterion(model(x), y)", "criterion(model(x)[y > 0], y[y > 0])")),

@@ -379,7 +379,7 @@ def test_the_rest_does_nothing() -> None:
     assert random_state() == before
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
     assert rt.per_card(7) == 7
-    assert rt.scale_by_count(torch.tensor(3)) == 1.0
+    assert rt.mean_by_count(state["weight"], torch.tensor(3)) is state["weight"]
     assert rt.scale_by_ranks() == 1
     assert rt.sum_over_ranks(state["weight"]) is state["weight"]
     assert rt.unwrap(model) is model

@@ -13,7 +13,7 @@ The file stands alone: it needs torch (2.1 or newer) and may be copied beside an
     data      DistributedSampler, EvalSampler, ShardedSampler, ShardedBatchSampler, ShardedIterable,
               set_epoch, share_of, global_batches, whole_loader
     model     device_ids, all_trainable, own_buffers, forward_of, unwrap, sync_buffers, broadcast_model,
-              accumulate, average_gradients, scale_by_count, scale_by_ranks, sum_over_ranks, mean_over_ranks,
+              accumulate, average_gradients, mean_by_count, scale_by_ranks, sum_over_ranks, mean_over_ranks,
               all_gather_with_grad
     values    broadcast_value, any_rank, all_reduce_sum, all_reduce_mean, all_reduce_max, all_reduce_min,
               average_over_ranks, gather_in_order
@@ -94,13 +94,13 @@ __all__ = [
     "global_batches",
     "is_main_process",
     "main_process_first",
+    "mean_by_count",
     "mean_over_ranks",
     "own_buffers",
     "own_device",
     "per_card",
     "print_log",
     "save_checkpoint",
-    "scale_by_count",
     "scale_by_ranks",
     "set_epoch",
     "setup_ddp",
@@ -1045,28 +1045,47 @@ def average_gradients(holder: Any) -> None:
             gradient.detach().copy_(part.view_as(gradient))
 
 
-def scale_by_count(divisor: Any, count: Any = None, *, given: torch.Tensor | None = None) -> Any:
-    """The factor for a loss that is a mean over a number of items that differs from rank to rank.
+class _ByCount(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, mean: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+        ctx.factor = factor
+        return mean.to(value)
 
-        loss = (per_token * mask).sum() / mask.sum() * scale_by_count(mask.sum())
-        loss = masked.sum() / mask.sum().clamp(min=1) * scale_by_count(mask.sum().clamp(min=1), mask.sum())
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return gradient * ctx.factor, None, None
 
-    DistributedDataParallel averages over ranks as if each had counted equally many (tokens, valid pixels);
-    with this factor, own divisor * N / count of all ranks, the result is the mean over all items, as on one
-    card. `count` is what was counted where the divisor is kept from being zero. With N processes: one
-    all-reduce (collective) a call, of one number on the device of `count`, without waiting for the card; a
-    tensor gives a tensor, a number a float. With one process: 1.0. If no rank counted anything it is 0. While
-    no gradients are recorded (evaluation, where ranks may hold different numbers of batches) it is 1.0 and
-    nothing is sent; so too if `given`, what the loss is computed of, was made without gradients.
+
+def mean_by_count(value: Any, divisor: Any, count: Any = None, *, given: torch.Tensor | None = None) -> Any:
+    """The mean over the items of all ranks, of a mean over a number of items that differs from rank to rank.
+
+        loss = mean_by_count((per_token * mask).sum() / mask.sum(), mask.sum())
+        loss = mean_by_count(masked.sum() / mask.sum().clamp(min=1), mask.sum().clamp(min=1), mask.sum())
+
+    DistributedDataParallel averages over ranks as if each had counted equally many (tokens, valid pixels). Here
+    each rank counts for as much as it divided by: the gradient, once averaged, is that of one card with the whole
+    batch, and so is the value, on every rank. `count` is what was counted where the divisor is kept from being
+    zero. A tensor with dimensions is multiplied by own divisor * N / count of all ranks, so that what is added up
+    of it is right once averaged. With N processes: one all-reduce (collective) a call, of two numbers, without
+    waiting for the card. With one process: the value itself. So too while no gradients are recorded (evaluation,
+    where ranks may hold different numbers of batches), and if `given`, what it is computed of, was made so.
     """
     if _alone() or not torch.is_grad_enabled() or (given is not None and not given.requires_grad):
-        return 1.0
-    own, total = (_one_number(number) for number in (divisor, divisor if count is None else count))
-    dist.all_reduce(total)
-    factor = torch.where(
-        total > 0, own.to(total.device) * _where().world_size / total, torch.zeros_like(total)
-    )
-    return factor.to(torch.get_default_dtype()) if isinstance(divisor, torch.Tensor) else factor.item()
+        return value
+    own, counted = (_one_number(number) for number in (divisor, divisor if count is None else count))
+    nothing = torch.zeros_like(own)
+    several = isinstance(value, torch.Tensor) and value.dim() > 0
+    part = nothing if several else torch.where(counted > 0, _one_number(value) * own, nothing)
+    totals = torch.stack([part, counted])
+    dist.all_reduce(totals)
+    total, of_all = totals.unbind()
+    factor = torch.where(of_all > 0, own * _where().world_size / of_all, nothing)
+    if several:
+        return value * factor.to(value)
+    mean = torch.where(of_all > 0, total / of_all, _one_number(value))
+    if not isinstance(value, torch.Tensor):
+        return mean.item()
+    return _ByCount.apply(value, mean, factor.to(value))  # type: ignore[no-untyped-call]
 
 
 def scale_by_ranks() -> int:
@@ -1081,10 +1100,12 @@ def scale_by_ranks() -> int:
 
 
 def _one_number(value: Any) -> torch.Tensor:
-    """A count as a tensor of its own, wide enough to add up exactly."""
+    """A number where the cards meet, wide enough to add up exactly; it is not waited for."""
+    device = own_device()
+    dtype = _wide(torch.float32, device)
     if isinstance(value, torch.Tensor):
-        return value.detach().sum().to(_wide(torch.float32, value.device)).clone()
-    return torch.tensor(float(value), dtype=torch.float64)
+        return value.detach().sum().to(device, dtype)
+    return torch.full((), float(value), dtype=dtype, device=device)
 
 
 class _Sum(torch.autograd.Function):

@@ -1002,32 +1002,54 @@ def case_accumulated_gradients_are_those_of_averaging_each_time() -> None:
             assert torch.allclose(own, reference, atol=1e-6)
 
 
-def case_a_loss_scaled_by_count_gives_the_gradient_of_one_card() -> None:
+def case_a_mean_by_count_has_the_value_and_the_gradient_of_one_card() -> None:
     torch.manual_seed(1)
     x = torch.randn(WORLD, 5, 6)
     mask = torch.zeros(WORLD, 5)
     for rank in range(WORLD):
         mask[rank, : rank + 1] = 1.0
     mask[-1, 0] = 0.0
-    gradients = []
-    for share in (slice(RANK, RANK + 1), slice(None)):
-        torch.manual_seed(3)
-        inner = nn.Linear(6, 1)
-        model = DDP(inner) if share != slice(None) else inner
-        own = mask[share]
-        loss = (model(x[share]).squeeze(-1).square() * own).sum() / own.sum().clamp(min=1)
-        if share != slice(None):
-            factor = rt.scale_by_count(own.sum())
-            assert type(factor) is (torch.Tensor if WORLD > 1 else float)
-            loss = loss * factor
-            assert loss.dtype == torch.float32
-        loss.backward()
-        gradients.append(gradients_of(inner))
-    for own_gradient, reference in zip(*gradients, strict=True):
-        assert torch.allclose(own_gradient, reference, atol=1e-6)
-    assert type(rt.scale_by_count(3)) is float
-    assert math.isclose(sum(of_all(rt.scale_by_count(RANK + 1))), WORLD)
-    assert rt.scale_by_count(0) == (1.0 if WORLD == 1 else 0.0)
+    shares = (slice(RANK, RANK + 1), slice(None))
+    for in_parts in (False, True):
+        gradients, losses = [], []
+        for share in shares:
+            torch.manual_seed(3)
+            inner = nn.Linear(6, 1)
+            model = DDP(inner) if share != slice(None) else inner
+            own = mask[share]
+            loss = (model(x[share]).squeeze(-1).square() * own).sum(None if not in_parts else 0)
+            loss = loss / own.sum().clamp(min=1)
+            if share != slice(None):
+                loss = rt.mean_by_count(loss, own.sum().clamp(min=1), own.sum())
+                assert loss.dtype == torch.float32
+            loss = loss.sum()
+            loss.backward()
+            losses.append(loss.item())
+            gradients.append(gradients_of(inner))
+        for own_gradient, reference in zip(*gradients, strict=True):
+            assert torch.allclose(own_gradient, reference, atol=1e-6)
+        value = sum(of_all(losses[0])) / WORLD if in_parts else losses[0]
+        assert math.isclose(value, losses[1], rel_tol=1e-5)
+
+
+def case_a_rank_that_counts_nothing_does_not_count() -> None:
+    output = torch.ones(4, requires_grad=True)
+    empty = RANK == 0 and WORLD > 1
+    kept = output[torch.zeros(4, dtype=torch.bool)] if empty else output * RANK
+    loss = rt.mean_by_count(kept.mean(), kept.numel())
+    loss.backward()
+    assert loss.item() == (sum(range(WORLD)) / (WORLD - 1) if WORLD > 1 else 0.0)
+    assert output.grad is not None
+    assert output.grad.isfinite().all()
+    assert math.isnan(rt.mean_by_count(torch.tensor(math.nan), 0).item())
+    assert rt.mean_by_count(torch.tensor(0.0), 1, 0).item() == 0.0
+
+
+def case_a_mean_that_is_a_number_on_one_rank_meets_the_others() -> None:
+    count = RANK * 2
+    loss = torch.tensor(3.0 * count) / count if count else 0.0
+    loss = rt.mean_by_count(loss, max(count, 1), count)
+    assert float(loss) == (3.0 if WORLD > 1 else 0.0)
 
 
 def case_of_a_sum_and_a_penalty_only_the_sum_grows() -> None:
@@ -1069,11 +1091,12 @@ def case_a_ratio_of_sums_gives_the_gradient_of_one_card() -> None:
         assert rt.sum_over_ranks(p) is p
 
 
-def case_what_was_made_without_gradients_is_not_scaled() -> None:
-    count, output = torch.tensor(RANK + 1.0), torch.ones(2)
-    assert rt.scale_by_count(count, given=output) == 1.0
-    scaled = rt.scale_by_count(count, given=output.requires_grad_())
-    assert abs(float(scaled) - 2 * (RANK + 1) / (WORLD + 1)) < 1e-6
+def case_what_was_made_without_gradients_stays_that_of_one_rank() -> None:
+    output = torch.ones(2)
+    mean = torch.tensor(float(RANK))
+    assert rt.mean_by_count(mean, 1, given=output) is mean
+    whole = rt.mean_by_count(mean, 1, given=output.requires_grad_())
+    assert math.isclose(whole.item(), (WORLD - 1) / 2, abs_tol=1e-6)
 
 
 def case_the_root_of_a_mean_gives_the_gradient_of_one_card() -> None:

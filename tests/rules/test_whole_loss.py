@@ -59,79 +59,76 @@ STILL_SUMS = {
 MEANS = {
     "over what a tensor made a mask selects": (
         loop("mask = torch.ones(8).bool()", "loss = nn.functional.mse_loss(model(x)[mask], y[mask])"),
-        "        loss = (nn.functional.mse_loss(model(x)[mask], y[mask]) * scale_by_count(y[mask].numel()))",
+        "        loss = mean_by_count(nn.functional.mse_loss(model(x)[mask], y[mask]), y[mask].numel())",
     ),
     "divided by the number of those that are selected": (
         loop("kept = model(x)[y > 0]", "each = (kept - 1).abs()", "loss = each.sum() / each.size(0)"),
-        "        loss = (each.sum() / each.size(0) * scale_by_count(each.size(0)))",
+        "        loss = mean_by_count(each.sum() / each.size(0), each.size(0))",
     ),
     "divided in place": (
         loop("n = (y > 0).sum()", "loss = ((model(x) - y) ** 2).sum()", "loss /= n"),
-        "        loss = loss * scale_by_count(n)",
+        "        loss = mean_by_count(loss, n)",
     ),
     "divided by a mask": (
         loop("each = (model(x) - y) ** 2", "mask = y != 0", "loss = (each * mask).sum() / mask.sum()"),
-        "        loss = ((each * mask).sum() / mask.sum() * scale_by_count(mask.sum()))",
+        "        loss = mean_by_count((each * mask).sum() / mask.sum(), mask.sum())",
     ),
     "divided by a count with a floor": (
         loop("each = (model(x) - y) ** 2", "n = (y > 0).sum()", "loss = each.sum() / n.clamp(min=1)"),
-        "        loss = (each.sum() / n.clamp(min=1) * scale_by_count(n.clamp(min=1), n))",
+        "        loss = mean_by_count(each.sum() / n.clamp(min=1), n.clamp(min=1), n)",
     ),
     "divided by a count and a little": (
         loop(
             "each = (model(x) - y) ** 2", "mask = y != 0", "loss = (each * mask).sum() / (mask.sum() + 1e-8)"
         ),
-        "        loss = ((each * mask).sum() / (mask.sum() + 1e-8) * scale_by_count(mask.sum() + 1e-8, mask.sum()))",
+        "        loss = mean_by_count((each * mask).sum() / (mask.sum() + 1e-8), mask.sum() + 1e-8, mask.sum())",
     ),
     "what is ignored does not count": (
         "criterion = nn.CrossEntropyLoss(ignore_index=0)\n" + loop("loss = criterion(model(x), y)"),
-        "        loss = (criterion(model(x), y) * scale_by_count((y != criterion.ignore_index).sum()))",
+        "        loss = mean_by_count(criterion(model(x), y), (y != criterion.ignore_index).sum())",
     ),
     "classes weigh differently": (
         "criterion = nn.CrossEntropyLoss(torch.tensor([1.0, 4.0]))\n" + loop("loss = criterion(model(x), y)"),
         (
-            "        loss = (criterion(model(x), y)"
-            " * scale_by_count(criterion.weight[y[y != criterion.ignore_index]].sum()))"
+            "        loss = mean_by_count(criterion(model(x), y)"
+            ", criterion.weight[y[y != criterion.ignore_index]].sum())"
         ),
     ),
     "classes weigh differently and one is ignored": (
         "criterion = nn.NLLLoss(weight=torch.tensor([1.0, 4.0]), ignore_index=0)\n"
         + loop("loss = criterion(model(x), y)"),
         (
-            "        loss = (criterion(model(x), y)"
-            " * scale_by_count(criterion.weight[y[y != criterion.ignore_index]].sum()))"
+            "        loss = mean_by_count(criterion(model(x), y)"
+            ", criterion.weight[y[y != criterion.ignore_index]].sum())"
         ),
     ),
     "a function in which classes weigh differently": (
         "w = torch.tensor([1.0, 4.0])\n" + loop("loss = nn.functional.cross_entropy(model(x), y, w)"),
-        "        loss = (nn.functional.cross_entropy(model(x), y, w) * scale_by_count(w[y[y != -100]].sum()))",
+        "        loss = mean_by_count(nn.functional.cross_entropy(model(x), y, w), w[y[y != -100]].sum())",
     ),
     "what a function ignores does not count": (
         loop("loss = nn.functional.cross_entropy(model(x), y, ignore_index=PAD)"),
         (
-            "        loss = (nn.functional.cross_entropy(model(x), y, ignore_index=PAD)"
-            " * scale_by_count((y != PAD).sum()))"
+            "        loss = mean_by_count(nn.functional.cross_entropy(model(x), y, ignore_index=PAD)"
+            ", (y != PAD).sum())"
         ),
     ),
 }
 MEANS |= {
     "over what a mask selects": (
         loop("keep = y > 0", "loss = nn.functional.mse_loss(model(x)[keep], y[keep])"),
-        (
-            "        loss = (nn.functional.mse_loss(model(x)[keep], y[keep])"
-            " * scale_by_count(y[keep].numel()))"
-        ),
+        ("        loss = mean_by_count(nn.functional.mse_loss(model(x)[keep], y[keep]), y[keep].numel())"),
     ),
     "over what is selected by a method": (
         loop("out = model(x)", "loss = criterion(out.masked_select(y > 0), y.masked_select(y > 0))"),
         (
-            "        loss = (criterion(out.masked_select(y > 0), y.masked_select(y > 0))"
-            " * scale_by_count(y.masked_select(y > 0).numel()))"
+            "        loss = mean_by_count(criterion(out.masked_select(y > 0), y.masked_select(y > 0))"
+            ", y.masked_select(y > 0).numel())"
         ),
     ),
     "the mean of what a mask selects": (
         loop("each = (model(x) - y) ** 2", "loss = each[y > 0].mean()"),
-        "        loss = (each[y > 0].mean() * scale_by_count(each[y > 0].numel()))",
+        "        loss = mean_by_count(each[y > 0].mean(), each[y > 0].numel())",
     ),
     "a mask that is divided by its own mean": (
         loop(
@@ -139,7 +136,7 @@ MEANS |= {
             "mask /= torch.mean(mask)",
             "loss = torch.mean((model(x) - y).abs() * mask)",
         ),
-        "        mask /= (torch.mean(mask) / scale_by_count(torch.mean(mask)))",
+        "        mask /= mean_over_ranks(torch.mean(mask))",
     ),
     "a mask over its own mean": (
         loop(
@@ -147,7 +144,7 @@ MEANS |= {
             "mask = mask / mask.mean()",
             "loss = ((model(x) - y) ** 2 * mask).mean()",
         ),
-        "        mask = mask / (mask.mean() / scale_by_count(mask.mean()))",
+        "        mask = mask / mean_over_ranks(mask.mean())",
     ),
     "batches cut by hand": (
         (
@@ -156,13 +153,13 @@ MEANS |= {
             "        loss = ((model(x) - y) ** 2 * mask).sum() / mask.sum()\n"
             "        loss.backward()\n        optimizer.step()\n"
         ),
-        "        loss = (((model(x) - y) ** 2 * mask).sum() / mask.sum() * scale_by_count(mask.sum()))",
+        "        loss = mean_by_count(((model(x) - y) ** 2 * mask).sum() / mask.sum(), mask.sum())",
     ),
 }
 SELECTED = {
     "by a mask": (
         ("mask = y != 0", "loss = criterion(model(x)[mask], y[mask])"),
-        "        loss = (criterion(model(x)[mask], y[mask]) * scale_by_count(y[mask].numel()))",
+        "        loss = mean_by_count(criterion(model(x)[mask], y[mask]), y[mask].numel())",
     ),
     "by numbers of a mask": (
         (
@@ -170,17 +167,14 @@ SELECTED = {
             "out, y = model(x)[keep], y[keep]",
             "loss = criterion(out, y)",
         ),
-        "        loss = (criterion(out, y) * scale_by_count(y.numel()))",
+        "        loss = mean_by_count(criterion(out, y), y.numel())",
     ),
     "by a function": (
         (
             "targets = torch.masked_select(y, y > 0)",
             "loss = criterion(model(x).masked_select(y > 0), targets)",
         ),
-        (
-            "        loss = (criterion(model(x).masked_select(y > 0), targets)"
-            " * scale_by_count(targets.numel()))"
-        ),
+        ("        loss = mean_by_count(criterion(model(x).masked_select(y > 0), targets), targets.numel())"),
     ),
     "packed": (
         (
@@ -188,15 +182,15 @@ SELECTED = {
             "targets = pack(y, y.sum(1))[0]",
             "loss = criterion(pack(model(x), y.sum(1))[0], targets)",
         ),
-        "        loss = (criterion(pack(model(x), y.sum(1))[0], targets) * scale_by_count(targets.numel()))",
+        "        loss = mean_by_count(criterion(pack(model(x), y.sum(1))[0], targets), targets.numel())",
     ),
     "tokens that the batch counts": (
         ("loss = (model(x) - y['y']).abs().sum() / y['ntokens']",),
-        "        loss = ((model(x) - y['y']).abs().sum() / y['ntokens'] * scale_by_count(y['ntokens']))",
+        "        loss = mean_by_count((model(x) - y['y']).abs().sum() / y['ntokens'], y['ntokens'])",
     ),
     "words counted by hand": (
         ("n = sum(len(t) for t in y)", "loss = (model(x) - y).abs().sum() / n"),
-        "        loss = ((model(x) - y).abs().sum() / n * scale_by_count(n))",
+        "        loss = mean_by_count((model(x) - y).abs().sum() / n, n)",
     ),
 }
 BY_HAND = {
@@ -501,8 +495,8 @@ def test_a_mean_that_serves_evaluation_too_is_told_by_what_it_is_given() -> None
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == (
         (
-            "    return (criterion(output, target)"
-            " * scale_by_count((target != criterion.ignore_index).sum(), given=output))"
+            "    return mean_by_count(criterion(output, target)"
+            ", (target != criterion.ignore_index).sum(), given=output)"
         ),
         [],
     )
@@ -525,7 +519,7 @@ def judged(out, target=None):
     script = NET + net + loop("loss = judged(model(x), y)") + "print(judged(model(x)))\n"
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == (
-        "    return (criterion(out[chosen], target[chosen]) * scale_by_count(target[chosen].numel()))",
+        "    return mean_by_count(criterion(out[chosen], target[chosen]), target[chosen].numel())",
         [],
     )
 
@@ -542,7 +536,7 @@ def test_what_a_batch_brings_is_counted_one_by_one() -> None:
     )
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == (
-        "        loss = (total / max(n, 1) * scale_by_count(max(n, 1), n))",
+        "        loss = mean_by_count(total / max(n, 1), max(n, 1), n)",
         [],
     )
 
@@ -944,7 +938,7 @@ class Buckets:
 @pytest.mark.parametrize(
     ("sampler", "after"),
     [
-        ("Buckets(data)", "        loss = (criterion(model(x), y) * scale_by_count(y.numel()))"),
+        ("Buckets(data)", "        loss = mean_by_count(criterion(model(x), y), y.numel())"),
         ("torch.utils.data.BatchSampler(range(9), 3, False)", ""),
     ],
 )

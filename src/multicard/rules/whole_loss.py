@@ -66,9 +66,9 @@ _MIXED = Text(
     "全部进程合成批次的数值,按样本显示时请除以全部进程的样本数",
 )
 _COUNT = Text(
-    "the loss is divided by a number that differs from rank to rank; scaled by this rank's share of it, the average is"
-    " that over all ranks",
-    "损失除以的数量在各进程间不同;按本进程所占比例缩放后,平均值才等于全部样本的平均",
+    "the loss is divided by a number that differs from rank to rank; where each rank counts for as much as it divided"
+    " by, value and gradient are those of the batch of all ranks",
+    "损失除以的数量在各进程间不同;各进程按自己所除的数量计入,损失的数值和梯度才等于全部进程合成批次的结果",
 )
 _PASSED = Text(
     "; a rank whose own data have none does not come here, and the others would wait for it",
@@ -352,20 +352,24 @@ def _local_mean(facts: Facts, event: Event) -> Iterator[Finding]:
     why = Text(_COUNT.en + _COST.en, _COUNT.zh + _COST.zh)
     divides = isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Div)
     if isinstance(node, ast.BinOp) and divides:
-        scale = f"«scale_by_count»({_divisor(module, node.right)}{given})"
-        yield Finding(CODE, facts.site(module, node), why, wrap(module, node, "(", f" * {scale})"))
+        counts = f"{_divisor(module, node.right)}{given}"
+        yield Finding(CODE, facts.site(module, node), why, _by_count(module, node, counts))
     elif isinstance(node, ast.AugAssign) and divides and isinstance(node.target, ast.Name):
-        scaled = f"{node.target.id} = {node.target.id} * «scale_by_count»({_divisor(module, node.value)})"
-        yield Finding(CODE, facts.site(module, node), why, (insert_after(module, node, scaled),))
+        name = node.target.id
+        whole = f"{name} = «mean_by_count»({name}, {_divisor(module, node.value)})"
+        yield Finding(CODE, facts.site(module, node), why, (insert_after(module, node, whole),))
     elif (
         isinstance(node, ast.Call)
         and _one_kind(facts, node, others)
         and (count := _counted(module, node, event))
     ):
-        scale = f"«scale_by_count»({count}{given})"
-        yield Finding(CODE, facts.site(module, node), why, wrap(module, node, "(", f" * {scale})"))
+        yield Finding(CODE, facts.site(module, node), why, _by_count(module, node, f"{count}{given}"))
     else:
         yield _by_hand(facts, event)
+
+
+def _by_count(module: Module, mean: ast.expr, counts: str) -> tuple[Edit, ...]:
+    return wrap(module, mean, "«mean_by_count»(", f", {counts})")
 
 
 def _one_kind(facts: Facts, call: ast.Call, ways: list[Event]) -> bool:
@@ -409,9 +413,8 @@ def _mask_mean(facts: Facts, event: Event) -> Finding:
     others = [other for other in facts.by_node.get(node, ()) if other.kind == event.kind]
     if mean is None or any(_parts_ranks(facts, other) for other in others):
         return _by_hand(facts, event)
-    text = module.text(mean)
     why = Text(_COUNT.en + _COST.en, _COUNT.zh + _COST.zh)
-    edits = wrap(module, mean, "(", f" / «scale_by_count»({text}))")
+    edits = wrap(module, mean, "«mean_over_ranks»(", ")")
     return Finding(CODE, facts.site(module, mean), why, edits)
 
 
@@ -478,7 +481,7 @@ def _plain(node: ast.expr) -> bool:
 
 
 def _divisor(module: Module, node: ast.expr) -> str:
-    """The arguments for `scale_by_count`: the divisor, and what was counted where it is kept from being zero."""
+    """The counts for `mean_by_count`: the divisor, and what was counted where it is kept from being zero."""
     text = module.text(node)
     match node:
         case ast.Call(func=ast.Attribute(value=count, attr="clamp" | "clamp_" | "clamp_min" | "clip")):
@@ -512,8 +515,8 @@ def _by_hand(facts: Facts, event: Event, *, passed_by: bool = False) -> Finding:
         facts.site(event.module, event.node),
         why,
         advice=Text(
-            "multiply the loss by scale_by_count(count) from ddp_runtime in training, and not in evaluation",
-            "请在训练时把损失乘以 ddp_runtime 的 scale_by_count(count)，验证时不要乘",
+            "put mean_by_count(loss, count) of ddp_runtime round the loss in training, and not in evaluation",
+            "请在训练时用 ddp_runtime 的 mean_by_count(loss, count) 包住损失,验证时不要",
         ),
         kind=Kind.LEFT,
     )

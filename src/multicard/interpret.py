@@ -114,6 +114,8 @@ class Frame:
     top: "Frame | None" = None
     returns: Values = NOTHING
     yields: Values = NOTHING
+    walks: bool = False
+    """Whether what it yields comes out of a loader as it goes."""
     globals: set[str] = field(default_factory=set)
     nonlocals: set[str] = field(default_factory=set)
     self_value: Obj | None = None
@@ -881,7 +883,8 @@ class Interpreter:
             elif value.kind == "iter":
                 inner = [item for base in value.items or () for item in base if isinstance(item, Obj)]
                 chain += [item for item in inner if item not in chain]
-                found.update(dict.fromkeys(data_of(value.rest).loaders))
+                if value.walks:
+                    found.update(dict.fromkeys(data_of(value.rest).loaders))
         return sorted(found, key=in_source)
 
     def iterate(self, values: Values) -> Values:
@@ -1487,14 +1490,22 @@ class Interpreter:
         return SOME
 
     def eval_YieldFrom(self, node: ast.YieldFrom) -> Values:
-        self.frame.yields = join(self.frame.yields, self.iterate(self.eval(node.value)))
+        over = self.eval(node.value)
+        self.frame.yields = join(self.frame.yields, self.iterate(over))
+        self.frame.walks |= bool(self.loaders_of(over))
         return SOME
 
     def eval_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Values:
         kind = {"ListComp": "list", "SetComp": "set", "GeneratorExp": "iter"}[type(node).__name__]
         obj = self.birth(kind, kind, node)
+        before = len(self.events)
         obj.rest = join(obj.rest, self._comprehend(node.generators, node.elt))
+        obj.walks |= self._walked(before)
         return one(obj)
+
+    def _walked(self, before: int) -> bool:
+        """Whether batches were taken out of a loader since an event."""
+        return any(event.kind in {"iterate", "next"} for event in self.events[before:])
 
     eval_SetComp = eval_ListComp
     eval_GeneratorExp = eval_ListComp
@@ -1764,6 +1775,7 @@ class Interpreter:
             return _recalled(self.known.get(definition, SOME), [*args, *kwargs.values()])
         self.count[definition] = times + 1
         self.followed += 1
+        before = len(self.events)
         frame = Frame(function.module, definition, {}, function.closure, function.closure.top)
         frame.cls = None
         self.bind_parameters(frame, function, args, kwargs, starred=starred)
@@ -1788,6 +1800,7 @@ class Interpreter:
         if frame.yields:
             made = self.birth("iter", "generator", node or definition)
             made.rest = join(made.rest, frame.yields)
+            made.walks |= frame.walks or self._walked(before)
             result = one(made)
         self.known[definition] = join(self.known.get(definition, NOTHING), result)
         return result

@@ -1193,6 +1193,7 @@ def _builtin(
                 if tail == "map" and args:
                     mapped = run.call_values(first, None, [run.iterate(item) for item in items], {})
                     obj.rest = join(obj.rest, mapped)
+                    obj.walks |= any(run.loaders_of(item) for item in items)
                     items = []
             obj.items = items
             return one(obj)

@@ -88,6 +88,8 @@ class Obj:
     by: tuple[ast.AST, ...] = ()
     """The calls that led to its birth."""
     why: list[str] = field(default_factory=list)
+    walks: bool = False
+    """Whether an iterator takes batches out of a loader as it goes; without it, it gives what was kept of them."""
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name} {self.site}>"

@@ -41,6 +41,26 @@ MEASURED = {
         ),
         "    seen = all_reduce_sum(seen)",
     ),
+    "what is counted of all that was gathered": (
+        "def pairs(a, b):\n    for one, other in zip(a, b):\n        yield one, other\n\n"
+        + evaluation(
+            "found, truth, of = [], [], {}",
+            "found.extend(out.argmax(1).tolist())\ntruth.extend(y.tolist())\nof.update(zip(x.tolist(), y.tolist()))",
+            "good = 0\nfor a, b in zip(map(int, found), truth):\n    good += a == b\n"
+            "for a, b in pairs(found, truth):\n    good += a == b\n"
+            "for same in (a == b for a, b in zip(found, truth)):\n    good += same\n"
+            "for key, value in of.items():\n    good += key == value\n"
+            "for value in of.values():\n    good += value\nprint(good)",
+        ),
+        "    found, truth, of = gather_in_order(found, truth, of)",
+    ),
+    "batches that are changed on the way": (
+        "def moved(batches):\n    for x, y in batches:\n        yield x.cuda(), y.cuda()\n\n"
+        + evaluation("hits, total = 0, 0", HITS, "print(hits / total)").replace(
+            "in val_loader", "in moved(val_loader)"
+        ),
+        "    hits, total = all_reduce_sum(hits, total)",
+    ),
     "a default dict": (
         "from collections import defaultdict\n"
         + evaluation(

@@ -148,6 +148,9 @@ def grouped(facts: Facts) -> list[Group]:
         model = bare_of(event)
         if model is not None and event.grad and (facts.trains(event) or not facts.trainings):
             first.setdefault(model, event.order)
+    for event in facts.backwards:
+        for model in getattr(event.subject, "models", ()):
+            first.setdefault(model, event.order)
     last = len(facts.run.events)
     return [Group((model,), first.get(model, last)) for model in facts.trained]
 

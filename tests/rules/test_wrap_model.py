@@ -214,6 +214,32 @@ BARE = {
             "        average_gradients(model)"
         ),
     ),
+    "it is put together part by part, and its loss comes from another method": (
+        HEAD.replace(
+            "        self.features = nn.Linear(4, 8)\n",
+            "        parts = nn.Sequential()\n        parts.add_module('first', nn.Linear(4, 8))\n"
+            "        self.features = parts\n",
+        ).replace(
+            "    def forward",
+            "    def loss(self, x):\n        return self.features(x).sum()\n\n    def forward",
+        )
+        + MAKE
+        + OPTIMIZER
+        + LOOP.replace("nn.functional.cross_entropy(model(x), y)", "model.loss(x)"),
+        "broadcast_model(model)\n        average_gradients(model)",
+    ),
+    "its parts are set up after each epoch": (
+        HEAD.replace(
+            "    def forward",
+            "    def loss(self, x):\n        for part in self._modules.values():\n            x = part(x)\n"
+            "        return x.sum()\n\n    def forward",
+        )
+        + MAKE
+        + OPTIMIZER
+        + LOOP.replace("nn.functional.cross_entropy(model(x), y)", "model.loss(x)")
+        + "    for part in model.modules():\n        part.momentum = 0\n",
+        "broadcast_model(model)\n        average_gradients(model)",
+    ),
     "parts of it are called": (
         HEAD + MAKE + OPTIMIZER + LOOP.replace("model(x)", "model.classifier(model.features(x))"),
         "        average_gradients(model)",

@@ -204,7 +204,7 @@ def _averaged(
             why,
             (insert_after(module, home.statement, *_broadcast(facts, module, home.target)),),
         )
-    for event in grown(facts, own, 0):
+    for event in grown(facts, own, _given_rank_0s(facts, home)):
         base = _base(event.node)
         if base is None or (event.node, "grown") in done:
             continue
@@ -240,6 +240,12 @@ def _averaged(
         yield Finding(
             CODE, facts.site(event.module, event.node), why, (insert_after(event.module, statement, line),)
         )
+
+
+def _given_rank_0s(facts: Facts, home: Wrap | None) -> int:
+    """When a model is bound to the name under which it is given rank 0's weights, with all parts it has by then."""
+    binds = (event.order for event in facts.events("bind") if home is not None and event.node is home.target)
+    return max(binds, default=0)
 
 
 def _broadcast(facts: Facts, module: Module, model: ast.AST) -> tuple[str, ...]:

@@ -224,6 +224,26 @@ BRANCHES = {
         + "    if loss.item() > 1:\n        for group in optimizer.param_groups:\n            group['lr'] *= 0.5\n",
         "    if broadcast_value(loss.item() > 1):",
     ),
+    "a smaller learning rate, by a function": (
+        "def slow(optimizer, rate):\n    for group in optimizer.param_groups:\n        group['lr'] = rate\n\n\n"
+        + LOOP
+        + "    if loss.item() > 1:\n        slow(optimizer, 0.01)\n",
+        "    if broadcast_value(loss.item() > 1):",
+    ),
+    "a number that is the learning rate later": (
+        "class Trainer:\n    def slow(self, rate):\n        for group in optimizer.param_groups:\n"
+        "            group['lr'] = rate\n\n\nrate, trainer = 0.1, Trainer()\n"
+        + LOOP
+        + "    if loss.item() > 1:\n        rate *= 0.5\n    trainer.slow(rate)\n",
+        "    if broadcast_value(loss.item() > 1):",
+    ),
+    "a number that another optimizer is given": (
+        "rate = 0.1\n"
+        + LOOP
+        + "    if loss.item() > 1:\n        rate = 0.5 * rate\n"
+        + "    optimizer = torch.optim.SGD(model.parameters(), lr=rate)\n",
+        "    if broadcast_value(loss.item() > 1):",
+    ),
     "a schedule's step": (
         "plan = torch.optim.lr_scheduler.StepLR(optimizer, 1)\n"
         + LOOP
@@ -255,6 +275,11 @@ LEFT_ALONE = {
     + "for epoch in range(9):\n"
     + BATCHES.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
     + "        if i % 10 == 0:\n            print(validate())\n",
+    "a number that is no learning rate": "most = 0.1\n"
+    + LOOP
+    + "    if loss.item() > 1:\n        most = loss.item()\n    for group in optimizer.param_groups:\n"
+    + "        group['lr'] = 0.1 ** epoch\n",
+    "a learning rate that is written down": "seen = {}\n" + LOOP + "    seen['lr'] = loss.item()\n",
     "each sample of a batch": "for epoch in range(9):\n    for x, y in loader:\n        for i in range(len(x)):\n"
     "            criterion(model(x[i]), y[i]).backward()\n        optimizer.step()\n",
     "another batch for the same model by chance": "import random\nfor epoch in range(9):\n    for x, y in loader:\n"
@@ -409,6 +434,10 @@ RATES = {
     "chosen by the smallest loss": (
         "rate = [1e-3, 1e-2][losses.index(min(losses))]\noptimizer = torch.optim.Adam(model.parameters(), rate)",
         "optimizer = torch.optim.Adam(model.parameters(), broadcast_value(rate))",
+    ),
+    "set in the optimizer's groups": (
+        "rate = 0.1 / losses[-1]\nfor group in optimizer.param_groups:\n    group['lr'] = rate",
+        "    group['lr'] = broadcast_value(rate)",
     ),
     "an option": ("optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)", ""),
     "of the batch size": ("optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * BATCH / 256)", ""),

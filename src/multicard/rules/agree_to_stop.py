@@ -50,6 +50,7 @@ from multicard.reach import (
     guarded,
     is_wrapped,
     left_out,
+    reached,
     telling,
 )
 from multicard.source import Module
@@ -210,6 +211,7 @@ def _branches(facts: Facts, done: set[ast.AST]) -> Iterator[Finding]:
             or other
             or counts_together(facts, *node.body, *node.orelse, *beyond)
             or _calls_another(facts, node)
+            or _decides_rate(facts, module, node)
         ):
             edits, why = call_with(module, node.test, "«broadcast_value»"), _BRANCH
         else:
@@ -286,14 +288,48 @@ def _trains(facts: Facts, body: list[ast.stmt]) -> bool:
             return True
         if event.kind == "method" and event.name == "load_state_dict" and is_wrapped(event.subject):
             return True
-    return any(
-        isinstance(node, ast.Subscript)
-        and isinstance(node.ctx, ast.Store)
-        and isinstance(node.slice, ast.Constant)
-        and node.slice.value == "lr"
-        for statement in body
-        for node in walk(statement)
+    return any(_sets_rate(part) for part in (*body, *reached(facts, *body)))
+
+
+def _sets_rate(part: ast.AST) -> bool:
+    """Whether code gives a group of parameters another learning rate."""
+    return any(isinstance(node.ctx, ast.Store) and _is_rate(node) for node in nodes(part, ast.Subscript))
+
+
+def _decides_rate(facts: Facts, module: Module, branch: ast.If) -> bool:
+    """Whether a branch changes a number that becomes the learning rate."""
+    targets = [
+        *(target for node in nodes(branch, ast.Assign) for target in node.targets),
+        *(node.target for node in nodes(branch, ast.AugAssign)),
+    ]
+    bound = {module.text(target) for target in targets if isinstance(target, ast.Name | ast.Attribute)}
+    return bool(bound) and any(
+        isinstance(part, ast.Name | ast.Attribute) and module.text(part) in bound
+        for rate in _rates_in(facts, facts.scope(module, branch))
+        for part in walk(rate)
     )
+
+
+def _rates_in(facts: Facts, scope: ast.AST, deep: int = 3) -> Iterator[ast.expr]:
+    """The learning rates that code sets, gives to an optimizer, or hands to a function that sets them."""
+    for statement in nodes(scope, ast.Assign):
+        if any(_is_rate(target) for target in statement.targets):
+            yield statement.value
+    for call in nodes(scope, ast.Call):
+        if any(isinstance(value, Obj) and value.kind == "optimizer" for value in facts.values(call)):
+            yield from (item.value for item in call.keywords if item.arg == "lr")
+        for function in functions_of(facts, call) if deep else ():
+            names = [item.arg for item in function.args.args]
+            if isinstance(call.func, ast.Attribute) and names[:1] == ["self"]:
+                names = names[1:]
+            given = dict(zip(names, call.args, strict=False))
+            given |= {item.arg: item.value for item in call.keywords if item.arg}
+            for rate in _rates_in(facts, function, deep - 1):
+                yield from (given[part.id] for part in nodes(rate, ast.Name) if part.id in given)
+
+
+def _is_rate(node: ast.AST) -> bool:
+    return isinstance(node, ast.Subscript) and getattr(node.slice, "value", None) == "lr"
 
 
 def _skips_batches(facts: Facts, node: ast.If) -> bool:
@@ -578,6 +614,23 @@ def _rates(facts: Facts) -> Iterator[Finding]:
                     _RATE,
                     call_with(event.module, rate, "«broadcast_value»"),
                 )
+    yield from _set_rates(facts)
+
+
+def _set_rates(facts: Facts) -> Iterator[Finding]:
+    """Learning rates that a rank has found out for itself, set in the groups of an optimizer."""
+    for module in facts.modules:
+        for node in (*nodes(module.tree, ast.Assign), *nodes(module.tree, ast.AugAssign)):
+            for target in node.targets if isinstance(node, ast.Assign) else (node.target,):
+                if (
+                    isinstance(target, ast.Subscript)
+                    and _is_rate(target)
+                    and not any(isinstance(value, Obj) for value in facts.values(target.value))
+                    and not guarded(facts, module, node)
+                    and differs(facts, node.value)
+                ):
+                    edits = call_with(module, node.value, "«broadcast_value»")
+                    yield Finding(CODE, facts.site(module, node), _RATE, edits)
 
 
 RATES = frozenset({"lr", "max_lr", "base_lr", "eta_min"})

@@ -81,6 +81,14 @@ LEFT_ALONE = {
     "files shuffled each epoch": TRAINING
     + "import random\nfor epoch in range(3):\n    random.shuffle(files)\n    for name in files:\n"
     "        loss = model(torch.load(name)).sum()\n        loss.backward()\n        optimizer.step()\n",
+    "a data set that the script shuffles each epoch": TRAINING.replace(
+        "loader =",
+        "import random\nclass D(torch.utils.data.Dataset):\n    def __init__(self):\n"
+        "        self.items = list(range(64))\n    def shuffle(self):\n        random.shuffle(self.items)\n"
+        "    def __len__(self):\n        return 64\n    def __getitem__(self, i):\n"
+        "        return self.items[i], 0\ndata = D()\nloader =",
+    )
+    + LOOP.replace("    for x, y", "    loader.dataset.shuffle()\n    for x, y"),
     "another split after training": TRAINING
     + LOOP
     + "from sklearn.model_selection import train_test_split\na, b = train_test_split(data)\n",

@@ -120,8 +120,13 @@ def _decides(event: Event) -> bool:
     for frame in event.frames:
         owner = frame.self_value
         if owner is not None and owner.kind in {"dataset", "sampler", "model"}:
-            return False
+            return owner.kind == "dataset" and _asked_by_the_script(frame)
     return not _mixes(event)
+
+
+def _asked_by_the_script(frame: Frame) -> bool:
+    """Whether a method of a data set is one that only the script itself calls: `train_set.shuffle()`."""
+    return isinstance(frame.node, ast.FunctionDef) and not frame.node.name.startswith("__")
 
 
 def _builds_a_model(frame: Frame) -> bool:

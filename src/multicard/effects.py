@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from multicard.facts import Facts
 from multicard.source import Module
 from multicard.tree import Kind, by_kind, children, kinds, nodes, walk
-from multicard.values import Const, Data, Func, Lib, Method, Obj
+from multicard.values import Class, Const, Data, Func, Lib, Method, Obj
 
 What = Literal[
     "write", "save", "delete", "folder", "open", "command", "show", "draw", "send", "read", "writer"
@@ -232,6 +232,9 @@ def _names_of(facts: Facts, call: ast.Call) -> frozenset[str]:
                 found.add(f".{call.func.attr}")
             case Obj(cls=None, kind="lib", name=name):
                 found.add(name)
+            case Class():
+                bases = (base.name for base in value.mro() if isinstance(base, Lib))
+                found.add(next((name for name in bases if name in _PATH_OF["writer"]), "?"))
             case _:
                 found.add("?")
     if not found and isinstance(call.func, ast.Attribute):

@@ -8,7 +8,16 @@ IMPORTS = (
     "import matplotlib.pyplot as plt\nfrom pathlib import Path\n"
     "from torchvision.utils import save_image\nfrom torch.utils.tensorboard import SummaryWriter\n"
 )
+OWN = (
+    "class Own(SummaryWriter):\n    def __init__(self, folder):\n        super().__init__(folder)\n"
+    "        self.seen = 0\n    def shown(self, model, x):\n        self.seen += 1\n"
+    "        self.add_scalar('a', 1, self.seen)\n"
+)
 MIGRATED = {
+    "a writer of the script's own kind": (
+        OWN + "w = Own('a')\nw.shown(model, x)",
+        "w = Own('a') if rank == 0 else NullWriter()",
+    ),
     "opened to read too, and only written": (
         "with open('a', 'wb+') as f:\n    f.write(b'1')",
         "with open('a' if rank == 0 else os.devnull, 'wb+') as f:",
@@ -223,6 +232,14 @@ REFUSED = {
     "a writer that is read": (
         "w = [SummaryWriter()]\np = os.path.join(w[0].log_dir, 'a')",
         "`log_dir` is read",
+    ),
+    "a writer of the script's own kind that is read": (
+        OWN + "w = Own('a')\nw.shown(model, x)\nprint(w.seen)",
+        "`seen` is read",
+    ),
+    "a writer of the script's own kind that calls the model": (
+        OWN.replace("'a', 1", "'a', model(x).mean()") + "w = Own('a')\nw.shown(model, x)",
+        "it calls the model",
     ),
     "settings of the run": ("run = wandb.init()\nlr = wandb.config.lr", "`wandb.config` is read"),
 }

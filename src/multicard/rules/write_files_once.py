@@ -523,6 +523,14 @@ def _writer(facts: Facts, effect: Effect, statements: dict[ast.stmt, Effect]) ->
             f"每张卡都会创建一个;而脚本还要读取它的 `{read}`,其他进程将无法得到",
         )
         return
+    if any(is_wrapped(event.subject) for node in _own_code(facts, call) for event in _calls_at(facts, node)):
+        yield _left(
+            facts,
+            effect,
+            "every rank would make one; it calls the model, and on rank 0 alone that would wait for the others",
+            "每张卡都会创建一个;而它会调用模型,只在 rank0 上调用会一直等待其他进程",
+        )
+        return
     loose = isinstance(
         parent, ast.Attribute | ast.Subscript | ast.Call | ast.BoolOp | ast.IfExp | ast.Compare
     )
@@ -538,6 +546,17 @@ def _writer(facts: Facts, effect: Effect, statements: dict[ast.stmt, Effect]) ->
         ),
         (*wrap(module, call, opened, f" if «rank 0» else «NullWriter»(){closed}"), *known),
     )
+
+
+def _own_code(facts: Facts, call: ast.Call) -> frozenset[ast.AST]:
+    """The code of the script's own class of writers that a call makes one of."""
+    made = (value.cls for value in facts.values(call) if isinstance(value, Obj) and value.cls is not None)
+    return frozenset(node for cls in made for node in walk(cls.node))
+
+
+def _calls_at(facts: Facts, node: ast.AST) -> Iterator[Event]:
+    """The calls of models at a node."""
+    return (event for event in facts.by_node.get(node, ()) if event.kind in {"forward", "through_method"})
 
 
 def _log_dir_for_all(facts: Facts, effect: Effect) -> tuple[Edit, ...]:
@@ -576,6 +595,7 @@ def _only_told(facts: Facts, module: Module, node: ast.AST) -> bool:
 def _read_from(facts: Facts, effect: Effect) -> str | None:
     """Something that the script reads from a writer and that only a real one has."""
     made = {value for value in facts.values(effect.call) if isinstance(value, Obj)}
+    inside = _own_code(facts, effect.call)
     library = effect.name.partition(".")[0]
     for module in facts.modules:
         for node in running_nodes(facts, module):
@@ -587,7 +607,8 @@ def _read_from(facts: Facts, effect: Effect) -> str | None:
             }:
                 return f"{library}.{node.attr}"
             if (
-                node.attr in _READ_FROM_WRITER
+                (node.attr in _READ_FROM_WRITER or inside)
+                and node not in inside
                 and facts.values(node.value) & made
                 and effect.name not in ARCHIVES
                 and not _only_told(facts, module, node)

@@ -100,6 +100,19 @@ NAMES = {
         "state = {k[7:] if k.startswith('module.') else k: v for k, v in model.state_dict().items()}",
         "",
     ),
+    "the prefix is cut off, in a comprehension": (
+        "state = {k[7:]: v for k, v in torch.load('a').items()}",
+        "state = {k[7:] if k.startswith(\"module.\") else k: v for k, v in torch.load('a').items()}",
+    ),
+    "the prefix is cut off, in a loop": (
+        "state, loaded = {}, torch.load('a')\nfor k, v in loaded.items():\n    name = k[7:]\n    state[name] = v",
+        '    name = k[7:] if k.startswith("module.") else k',
+    ),
+    "the prefix is exchanged": (
+        "state = {}\nfor k, v in torch.load('a').items():\n    state['net.' + k[7:]] = v",
+        "    state['net.' + (k[7:] if k.startswith(\"module.\") else k)] = v",
+    ),
+    "something else is cut off": ("state = {k[3:]: v for k, v in torch.load('a').items()}", ""),
     "names in a file": ("state = {k: v for k, v in torch.load('a').items() if k != 'module.fc'}", ""),
 }
 

@@ -17,7 +17,7 @@ After:
 import ast
 from collections.abc import Iterator
 
-from multicard.edits import Edit, delete_statement, replace
+from multicard.edits import Edit, delete_statement, replace, wrap
 from multicard.facts import Facts
 from multicard.interpret import Event
 from multicard.messages import Text
@@ -49,6 +49,10 @@ _PREFIX = Text(
     "模型各部分的名字不再以 `module.` 开头",
 )
 PREFIX = "module."
+_CUT = Text(
+    "names in a checkpoint of this script begin with `module.` no more; older ones still do",
+    "本脚本的检查点里的名字不再以 `module.` 开头;旧的检查点仍然有",
+)
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -93,6 +97,40 @@ def _names(facts: Facts) -> Iterator[Finding]:
                         yield Finding(
                             CODE, facts.site(module, constant), _PREFIX, (replace(module, constant, text),)
                         )
+            yield from _cuts(facts, module, node)
+
+
+def _cuts(facts: Facts, module: Module, loop: ast.AST) -> Iterator[Finding]:
+    """`k[7:]` for the names in a loop, which cuts `module.` off whether it is there or not."""
+    if any(isinstance(part, ast.Constant) and part.value in {PREFIX, "module"} for part in walk(loop)):
+        return
+    generators = [loop] if isinstance(loop, ast.For) else getattr(loop, "generators", [])
+    names = {
+        part.id
+        for generator in generators
+        for part in walk(generator.target)
+        if isinstance(part, ast.Name) and _over_names(generator.iter)
+    }
+    for part in walk(loop):
+        match part:
+            case ast.Subscript(
+                value=ast.Name(id=name), slice=ast.Slice(lower=ast.Constant(value=7), upper=None, step=None)
+            ) if name in names:
+                alone = isinstance(facts.parents(module).get(part), ast.Assign | ast.DictComp | ast.Call)
+                opened, closed = ("", "") if alone else ("(", ")")
+                kept = f' if {name}.startswith("{PREFIX}") else {name}{closed}'
+                edits = wrap(module, part, opened, kept)
+                yield Finding(CODE, facts.site(module, part), _CUT, edits)
+            case _:
+                pass
+
+
+def _over_names(node: ast.expr) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(attr="items" | "keys")):
+            return True
+        case _:
+            return False
 
 
 def _is_prefixed(node: ast.AST) -> bool:

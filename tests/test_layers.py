@@ -40,6 +40,7 @@ ORDER = (
     "meeting",
     "once",
     "gathering",
+    "counters",
     "rules",
     "migrate",
     "write",

@@ -449,7 +449,7 @@ def _can_be_dealt(facts: Facts, loader: Obj) -> bool:
         bool(calls)
         and not _given(loader, "sampler")
         and not _given(loader, "batch_sampler")
-        and not _iterable(loader)
+        and not iterable(loader)
         and all(written(facts, call).dataset for _, call in calls)
     )
 
@@ -507,14 +507,14 @@ def _given(loader: Obj, name: str) -> bool:
     return bool(values) and values != frozenset({Const(None)})
 
 
-def _iterable(loader: Obj) -> bool:
+def iterable(loader: Obj) -> bool:
+    """Whether the loader reads an IterableDataset."""
     for value in loader.args.get("dataset", ()):
         if isinstance(value, Obj):
-            if value.name.endswith("IterableDataset"):
+            bases = value.cls.mro() if value.cls is not None else []
+            if any(getattr(base, "name", "").endswith("IterableDataset") for base in bases):
                 return True
-            if value.cls is not None and any(
-                getattr(base, "name", "").endswith("IterableDataset") for base in value.cls.mro()
-            ):
+            if value.name.endswith("IterableDataset"):
                 return True
     return False
 

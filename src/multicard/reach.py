@@ -12,7 +12,7 @@ from multicard.facts import Facts, FunctionNode
 from multicard.interpret import Event
 from multicard.plan import Finding
 from multicard.source import Module
-from multicard.tree import nodes, walk
+from multicard.tree import held, nodes, walk
 from multicard.values import Class, Data, Func, Obj, Values, contained
 
 _RANK = re.compile(
@@ -253,6 +253,15 @@ def left_out(facts: Facts, module: Module, branch: ast.If) -> Iterator[ast.stmt]
         if not isinstance(parent, ast.stmt):
             return
         here = parent
+
+
+def passed_by(facts: Facts, module: Module, node: ast.AST) -> bool:
+    """Whether ranks may come to a place or not, as their own data say."""
+    for branch in nodes(facts.scope(module, node), ast.If):
+        beyond = (*branch.body, *branch.orelse, *left_out(facts, module, branch))
+        if any(node in held(statement) for statement in beyond) and differs(facts, branch.test):
+            return True
+    return False
 
 
 def only_in(facts: Facts, module: Module, node: ast.AST, calls: Iterable[ast.AST]) -> bool:

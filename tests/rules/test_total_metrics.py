@@ -731,3 +731,132 @@ def test_what_stays_each_ranks_own_is_told(start: str, body: str, after: str, na
     script = METERS.replace("\nfrom", "from", 1) + NET + f"{loop}        {body}\n    {after}\n"
     notes = [finding for finding in rule.find(facts_of(script)) if finding.kind is Kind.NOTE]
     assert [note.why.en.split("`")[1] for note in notes] == ([name] if name else [])
+
+
+TRAINER = """
+class Trainer:
+    def __init__(self):
+        self.seen = 0
+
+    def step(self, x, y):
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+        self.count(x)
+
+    def count(self, x):
+        self.seen += x.shape[0]
+
+    def train(self):
+        for x, y in loader:
+            lr = 0.1 * min(1.0, self.seen / 100)
+            self.step(x, y)
+
+
+trainer = Trainer()
+for epoch in range(3):
+    trainer.train()
+    print(trainer.seen)
+"""
+SEEN = "seen += len(x)"
+COUNTED_ON = {
+    "samples, with the length of a batch": (SEEN, "print(seen)", "seen += len(x) * dist.get_world_size()"),
+    "what the model remembers": (
+        "model.seen += x.size(0)",
+        "print(model.seen)",
+        "model.seen += x.size(0) * dist.get_world_size()",
+    ),
+    "an item of what is saved": (
+        "state['seen'] += x.shape[0]",
+        "torch.save(state, 'a.pt')",
+        "state['seen'] += x.shape[0] * dist.get_world_size()",
+    ),
+    "a size that has a name": (
+        "n, features = x.shape\n        k = x.size()[0]\n        seen += k",
+        "print(seen)",
+        "seen += k * dist.get_world_size()",
+    ),
+    "tokens, of which each rank has its own": (
+        "seen += (y > 0).sum().item()",
+        "print(seen)",
+        "seen += all_reduce_sum((y > 0).sum().item())",
+    ),
+    "numbers of a tensor": ("seen += x.numel()", "print(seen)", "seen += all_reduce_sum(x.numel())"),
+    "a learning rate that hangs on it": (
+        f"{SEEN}\n        lr = 0.1 * min(1.0, seen / 100)",
+        "",
+        "seen += len(x) * dist.get_world_size()",
+    ),
+    "an end of training that hangs on it": (
+        f"{SEEN}\n        if seen >= 1000:\n            break",
+        "",
+        "seen += len(x) * dist.get_world_size()",
+    ),
+    "progress through the epoch": (
+        f"{SEEN}\n        print(f'{{seen}}/{{len(data)}}')",
+        "",
+        "seen += len(x) * dist.get_world_size()",
+    ),
+    "samples in a second": (
+        SEEN,
+        "speed = seen / (time.time() - began)\n    print('%.1f' % speed)",
+        "seen += len(x) * dist.get_world_size()",
+    ),
+    "given to a function that shows it": (
+        SEEN,
+        "show(3, seen)",
+        "seen += len(x) * dist.get_world_size()",
+    ),
+}
+COUNTED_APART = {
+    "a total is divided by it": (f"total += loss.item() * len(x)\n        {SEEN}", "print(total / seen)"),
+    "by what is made of it": (SEEN, "n = max(seen, 1)\n    print(total / n)"),
+    "in a function": (SEEN, "print(mean(total, seen))"),
+    "in place": (SEEN, "total /= seen"),
+    "a place in a list": (SEEN, "print(rows[seen:])"),
+    "how far to go": (SEEN, "for i in range(seen):\n        print(i)"),
+    "it is given back": (SEEN, "f = lambda: seen"),
+    "under a condition of its own data": (f"if loss < 1:\n            {SEEN}", "print(seen)"),
+    "counted elsewhere too": (SEEN, "seen += len(rows)\n    print(seen)"),
+    "constants": ("seen += 1", "print(seen)"),
+    "what the model says": ("seen += (model(x) > 0).sum().item()", "print(seen)"),
+}
+FUNCTIONS = (
+    "def show(epoch, n):\n    print(epoch, n)\n\n\ndef mean(part, n):\n    return part / n\n\n\n"
+    "seen, total, state = 0, 0.0, {'seen': 0}\n"
+)
+
+
+@pytest.mark.parametrize(("body", "after", "new"), COUNTED_ON.values(), ids=COUNTED_ON)
+def test_what_is_counted_on_and_on_is_what_all_ranks_have_seen(body: str, after: str, new: str) -> None:
+    script = f"{NET}{FUNCTIONS}{LOOP}        {body}\n    {after}\n"
+    text, reasons = migrate(rule, script)
+    assert (added(script, text).strip(), reasons) == (new, [])
+
+
+@pytest.mark.parametrize(("body", "after"), COUNTED_APART.values(), ids=COUNTED_APART)
+def test_what_is_counted_on_and_on_stays_where_more_than_a_look_hangs_on_it(body: str, after: str) -> None:
+    script = f"{NET}{FUNCTIONS}{LOOP}        {body}\n    {after}\n"
+    text, _ = migrate(rule, script)
+    assert "all_reduce_sum" not in text
+    assert "get_world_size" not in text
+
+
+def test_what_a_method_counts_on_and_on() -> None:
+    script = NET + TRAINER
+    text, reasons = migrate(rule, script)
+    new = "        self.seen += x.shape[0] * dist.get_world_size()"
+    assert (added(script, text), reasons) == (new, [])
+    evaluated = script + "with torch.no_grad():\n    for x, y in val_loader:\n        trainer.count(x)\n"
+    assert "get_world_size" not in migrate(rule, evaluated)[0]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["collate_fn=pad", "batch_sampler=Buckets(data)", "sampler=None, collate_fn=lambda rows: rows"],
+)
+def test_batches_of_which_ranks_may_have_different_ones_are_counted_together(arguments: str) -> None:
+    net = NET.replace("DataLoader(data, 8, shuffle=True)", f"DataLoader(data, {arguments})")
+    script = f"{net}seen = 0\n{LOOP}        {SEEN}\n    print(seen)\n"
+    text, _ = migrate(rule, script)
+    assert added(script, text) == "        seen += all_reduce_sum(len(x))"

@@ -15,7 +15,7 @@ After:
 import ast
 from collections.abc import Iterator
 
-from multicard.dealing import POSITIONS, Site, Written, may_hold, written
+from multicard.dealing import POSITIONS, Site, Written, iterable, may_hold, written
 from multicard.edits import Edit, Side, add_argument, call_with, insert, replace, wrap
 from multicard.facts import Facts
 from multicard.messages import Text
@@ -175,15 +175,3 @@ def training_sampler(module: Module, given: dict[str, ast.expr], data: str, shuf
 
 def _none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
-
-
-def iterable(loader: Obj) -> bool:
-    """Whether the loader reads an IterableDataset."""
-    for value in loader.args.get("dataset", ()):
-        if isinstance(value, Obj):
-            bases = value.cls.mro() if value.cls is not None else []
-            if any(getattr(base, "name", "").endswith("IterableDataset") for base in bases):
-                return True
-            if value.name.endswith("IterableDataset"):
-                return True
-    return False

@@ -21,6 +21,7 @@ After:
 import ast
 from collections.abc import Iterator
 
+from multicard.dealing import iterable
 from multicard.edits import insert_before
 from multicard.facts import Facts, Training
 from multicard.interpret import Loop
@@ -89,15 +90,9 @@ def _at_the_batches(
 
 
 def _line(loader: Obj, name: str, counter: str) -> str:
-    if "batch_sampler" in loader.args or loader.starred or len(loader.makers) > 1 or _many(loader):
+    if "batch_sampler" in loader.args or loader.starred or len(loader.makers) > 1 or iterable(loader):
         return f"«set_epoch»({name}, {counter})"
     return f"{name}.sampler.set_epoch({counter})"
-
-
-def _many(loader: Obj) -> bool:
-    from multicard.rules.shard_training_data import iterable
-
-    return iterable(loader)
 
 
 def _counter(loop: Loop) -> str | None:

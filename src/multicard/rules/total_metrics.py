@@ -2,8 +2,8 @@
 
 Each rank has counted its own share.  Sums are summed, predictions joined in data set order, and everything that is
 computed from them afterwards is computed on every rank from the same numbers: those of the whole data set.
-What training writes down of each step, in curves and meters, becomes the mean over the ranks; what cannot be put
-together is noted.
+What training writes down of each step, in curves and meters, becomes the mean over the ranks; samples that it counts
+on and on, over all epochs, are those that all ranks have seen; what cannot be put together is noted.
 
 Before:
 
@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from multicard.carried import Carried, How, Reading, read_loop
+from multicard.counters import counters
 from multicard.curves import curves, left_apart
 from multicard.edits import insert_after
 from multicard.facts import Facts, Training
@@ -47,6 +48,11 @@ TITLE = Text("Total the metrics over the ranks", "全局聚合指标")
 _TOTAL = Text(
     "each rank counted its own share; from here on all ranks have the numbers of the whole data set",
     "每个进程只统计了自己的一份;聚合之后所有进程得到整个数据集的结果",
+)
+
+_SEEN = Text(
+    "each rank counts on and on what it sees itself; what is shown of it, or hangs on it, is what all have seen",
+    "每个进程只累计自己看到的数量;显示、保存或据以判断的应是所有进程看到的总数",
 )
 
 
@@ -72,6 +78,8 @@ def find(facts: Facts) -> Iterator[Finding]:
             reading = of_training(facts, training, module, node)
             yield from _totals(facts, module, node, reading)
             yield from _told(facts, module, reading)
+    for counter in counters(facts):
+        yield Finding(CODE, facts.site(counter.module, counter.statement), _SEEN, counter.edits())
 
 
 def of_training(facts: Facts, training: Training, module: Module, loop: ast.For) -> Reading:

@@ -34,7 +34,7 @@ from multicard.interpret import Event
 from multicard.libraries import CHOSEN, draws
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
-from multicard.reach import differs, homes, left_out
+from multicard.reach import homes, passed_by
 from multicard.rules.share_batches import drawn, shared_loop
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
@@ -152,7 +152,7 @@ def _bent(facts: Facts, event: Event, done: set[ast.AST]) -> Iterator[Finding]:
     ways = [way for _, call in places for way in facts.by_node.get(call, ())]
     local = any(way.kind in {"local_mean", "coupled"} for way in ways)
     kept = any(way.kind == "average" and way.grad and not facts.trains(way) and not way.dead for way in ways)
-    if local or kept or any(_passed_by(facts, home, call) for home, call in places):
+    if local or kept or any(passed_by(facts, home, call) for home, call in places):
         advice = Text(
             "put mean_over_ranks(...) of ddp_runtime round each mean in training",
             "请在训练时用 ddp_runtime 的 mean_over_ranks(...) 包住每个平均值",
@@ -170,7 +170,7 @@ def _ratio(facts: Facts, event: Event, grown: set[ast.AST]) -> Iterator[Finding]
     module, node = event.module, event.node
     ways = [other for other in facts.by_node.get(node, ()) if other.kind == "ratio"]
     kept = any(way.grad and not facts.trains(way) and not way.dead for way in ways)
-    if kept or _passed_by(facts, module, node):
+    if kept or passed_by(facts, module, node):
         advice = Text(
             "put sum_over_ranks(...) of ddp_runtime round each sum in training",
             "请在训练时用 ddp_runtime 的 sum_over_ranks(...) 包住每个求和",
@@ -316,7 +316,7 @@ def _gathered(
         if (
             found is None
             or found.places & refused
-            or any(_passed_by(facts, home.get(place, event.module), place) for place in found.places)
+            or any(passed_by(facts, home.get(place, event.module), place) for place in found.places)
         ):
             gathered[event.node] = None
             yield _coupled(facts, event)
@@ -346,7 +346,7 @@ def _local_mean(facts: Facts, event: Event) -> Iterator[Finding]:
     if given is None:
         yield _by_hand(facts, event)
         return
-    if _passed_by(facts, module, node):
+    if passed_by(facts, module, node):
         yield _by_hand(facts, event, passed_by=True)
         return
     why = Text(_COUNT.en + _COST.en, _COUNT.zh + _COST.zh)
@@ -497,15 +497,6 @@ def _divisor(module: Module, node: ast.expr) -> str:
             return f"{text}, {module.text(count)}"
         case _:
             return text
-
-
-def _passed_by(facts: Facts, module: Module, node: ast.AST) -> bool:
-    """Whether ranks may come to a mean or not, as their own data say."""
-    for branch in nodes(facts.scope(module, node), ast.If):
-        beyond = (*branch.body, *branch.orelse, *left_out(facts, module, branch))
-        if any(node in held(statement) for statement in beyond) and differs(facts, branch.test):
-            return True
-    return False
 
 
 def _by_hand(facts: Facts, event: Event, *, passed_by: bool = False) -> Finding:

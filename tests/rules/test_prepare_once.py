@@ -13,6 +13,10 @@ MIGRATED = {
         "a = MNIST('d', download=True)",
         "with main_process_first():\n    a = MNIST('d', download=True)",
     ),
+    "a file that is made where one asks whether it is missing": (
+        "if os.path.exists('a.npy') == False:\n    np.save('a.npy', 1)\na = np.load('a.npy')",
+        "with main_process_first():\n    if os.path.exists('a.npy') == False:\n        np.save('a.npy', 1)",
+    ),
     "neighbours under one": (
         "a = MNIST('d', download=True)\nb = MNIST('d', train=False, download=True)",
         "with main_process_first():\n    a = MNIST('d', download=True)\n    b = MNIST('d', train=False, download=True)",

@@ -168,6 +168,26 @@ AFTER_TRAINING = {
         ),
         "        if rank == 0:\n            np.save(folder + 'part_{}.npy'.format(i), x)\n    dist.barrier()",
     ),
+    "read and then overwritten": (
+        "y = np.load('a.npy')\nnp.save('a.npy', y + 1)",
+        "dist.barrier()\nif rank == 0:\n    np.save('a.npy', y + 1)",
+    ),
+    "read and then deleted": (
+        "for i in range(3):\n    y = torch.load(f'm{i}.pth')\n    os.remove(f'm{i}.pth')",
+        "    dist.barrier()\n    if rank == 0:\n        os.remove(f'm{i}.pth')\n    dist.barrier()",
+    ),
+    "read where it is there, and then written": (
+        (
+            "def remember(x):\n    rows = []\n    if os.path.exists('a'):\n        with open('a') as f:\n"
+            "            rows = f.readlines()\n    rows.append(x)\n    with open('a', 'w') as f:\n"
+            "        f.writelines(rows)\nremember('b')"
+        ),
+        "    dist.barrier()\n    with open('a' if rank == 0 else os.devnull, 'w') as f:",
+    ),
+    "read, then training, then overwritten": (
+        "y = torch.load('a.pth')\nloss = model(x).sum()\nloss.backward()\noptimizer.step()\nos.remove('a.pth')",
+        "if rank == 0:\n    os.remove('a.pth')",
+    ),
     "read by another name": (
         "np.save('a.npy', x)\ndef get(path):\n    return np.load(path)\nget('a.npy')",
         "if rank == 0:\n    np.save('a.npy', x)\n    dist.barrier()",

@@ -620,8 +620,12 @@ def _rates(facts: Facts) -> Iterator[Finding]:
 def _set_rates(facts: Facts) -> Iterator[Finding]:
     """Learning rates that a rank has found out for itself, set in the groups of an optimizer."""
     for module in facts.modules:
-        for node in (*nodes(module.tree, ast.Assign), *nodes(module.tree, ast.AugAssign)):
-            for target in node.targets if isinstance(node, ast.Assign) else (node.target,):
+        statements: list[ast.Assign | ast.AugAssign] = [
+            *nodes(module.tree, ast.Assign),
+            *nodes(module.tree, ast.AugAssign),
+        ]
+        for node in statements:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 if (
                     isinstance(target, ast.Subscript)
                     and _is_rate(target)

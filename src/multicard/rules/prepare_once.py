@@ -339,18 +339,26 @@ def _together(facts: Facts, event: Event) -> bool:
 def _if_absent(facts: Facts, statement: ast.If, inner: ast.AST) -> bool:
     """Whether a part of an `if` runs only while a file is missing: the one who comes second leaves it out."""
     asked = tests_existence(facts, statement.test)
-    negated = {
-        part
-        for node in walk(statement.test)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
-        for part in walk(node)
-    }
+    negated = {part for node in walk(statement.test) if _negates(node) for part in walk(node)}
     absent = [call for call in asked if (call in negated) == (inner in statement.body)]
     return (
         bool(asked)
         and len(absent) == len(asked)
         and not _is_forced(facts, statement.test, inner in statement.body)
     )
+
+
+def _negates(node: ast.AST) -> bool:
+    """`not exists(path)`, `exists(path) == False`, `exists(path) is False`, `exists(path) != True`."""
+    match node:
+        case ast.UnaryOp(op=ast.Not()):
+            return True
+        case ast.Compare(ops=[ast.Eq() | ast.Is()], comparators=[ast.Constant(value=False)]):
+            return True
+        case ast.Compare(ops=[ast.NotEq() | ast.IsNot()], comparators=[ast.Constant(value=True)]):
+            return True
+        case _:
+            return False
 
 
 def _is_forced(facts: Facts, test: ast.expr, if_true: bool) -> bool:  # noqa: FBT001  # a branch is a yes or no

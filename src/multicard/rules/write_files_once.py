@@ -45,6 +45,7 @@ from multicard.meeting import (
     amid_preparation,
     follows,
     kept_by_rank_0,
+    meets,
     no_meeting,
     prepared,
     waits,
@@ -87,6 +88,12 @@ _WHY: dict[str, Text] = {
 }
 
 
+_SPOILED = Text(
+    "another rank may still be reading the file that rank 0 overwrites or deletes here",
+    "其他进程可能还在读取这个文件,而 rank0 在这里要覆盖或删除它",
+)
+
+
 def find(facts: Facts) -> Iterator[Finding]:
     """Files, folders, writers and pictures, module by module; then where the others must wait."""
     yield from found_by(facts, CODE, _find)
@@ -102,6 +109,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
         yield from _handed_to_writers(facts, module)
         yield from _tests(facts, module)
     yield from _reads(facts)
+    yield from _spoils(facts)
 
 
 def _is_settled(facts: Facts, effect: Effect) -> bool:
@@ -738,3 +746,62 @@ def _reads(facts: Facts) -> Iterator[Finding]:
         for event, effect in read
     ]
     yield from waits(facts, CODE, [(event, sources) for event, sources in pairs if sources])
+
+
+def _spoils(facts: Facts) -> Iterator[Finding]:
+    """Barriers before rank 0 overwrites or deletes what the others may still be reading."""
+    read: list[Effect] = []
+    spoiled: list[Effect] = []
+    for effect in all_effects(facts):
+        if effect.path is None or _is_settled(facts, effect):
+            continue
+        mode = mode_of(facts, effect)[1] if effect.what == "open" else None
+        if effect.what == "read" or (mode is not None and not writes_to(mode)):
+            read.append(effect)
+        elif effect.what in {"write", "delete"} or (mode is not None and "w" in mode):
+            spoiled.append(effect)
+    done: set[ast.stmt] = set()
+    for effect in spoiled:
+        for source in read:
+            place = _before_it_is_spoiled(facts, source, effect)
+            if place is not None and place[1] not in done:
+                done.add(place[1])
+                edits = (insert_before(*place, "«dist».barrier()"),)
+                yield Finding(CODE, facts.site(effect.module, effect.call), _SPOILED, edits)
+
+
+def _before_it_is_spoiled(facts: Facts, source: Effect, effect: Effect) -> tuple[Module, ast.stmt] | None:
+    """Where to wait for the ranks that read a file in the same function before it is overwritten or deleted."""
+    module, call = effect.module, effect.call
+    if (
+        source.module is not module
+        or facts.scope(module, source.call) is not facts.scope(module, call)
+        or not surely_same_file(facts, source, effect)
+    ):
+        return None
+    for event in facts.by_node.get(call, ()):
+        for read in facts.by_node.get(source.call, ()):
+            if (
+                event.dead
+                or read.dead
+                or event.calls[:-1] != read.calls[:-1]
+                or not read.order < event.order
+                or _met_between(facts, read, event)
+            ):
+                continue
+            place = where_to_wait(facts, event, (read,))
+            if not isinstance(place, Text):
+                return place
+    return None
+
+
+def _met_between(facts: Facts, read: Event, event: Event) -> bool:
+    """Whether ranks train, or wait for each other, between two events of a function."""
+    if any(read.order < backward.order < event.order for backward in facts.backwards):
+        return True
+    module = event.module
+    statement = facts.statement(module, event.node)
+    block = facts.block(module, statement)
+    inside = [part for part in block if read.node in held(part)]
+    between = block[block.index(inside[-1]) + 1 if inside else 0 : block.index(statement)]
+    return bool(between) and meets(facts, *between)

@@ -64,6 +64,8 @@ class Reading:
     """What leaves the loop, grown or told in a way that is not understood."""
     running: list[str] = field(default_factory=list)
     """Running means: where all ranks have as many batches, the mean of theirs is that of all batches."""
+    conditions: dict[str, ast.expr] = field(default_factory=dict)
+    """The condition under which a value is there at all: it is bound before the loop under it."""
     reader: "_Reader | None" = None
 
     @property
@@ -628,11 +630,35 @@ class _Reader:
                 *([value] if value is not None else ()),
             ]
             others = self.grown - {name} if kind == "set" else self.grown
-            if any(self._reads(part, self.grown) for part in around) or any(
+            if any(self._reads(part, self.grown - self._whether_there(part)) for part in around) or any(
                 self._reads(part, others) for part in given
             ):
                 return True
         return False
+
+    def _whether_there(self, test: ast.expr) -> frozenset[str]:
+        """What a test only asks whether it is None, where the loop adds to it and never binds it anew."""
+        found = set()
+        for part in walk(test):
+            match part:
+                case ast.Compare(
+                    left=ast.Name() | ast.Attribute() as left,
+                    ops=[ast.Is() | ast.IsNot()],
+                    comparators=[ast.Constant(value=None)],
+                ):
+                    name = self.module.text(left)
+                    kinds = [kind for kind, _, _ in self.writes.get(name, [])]
+                    if not {"set", "other"} & {*kinds} and self._named_in(test, name) == 1:
+                        found.add(name)
+                case _:
+                    continue
+        return frozenset(found)
+
+    def _named_in(self, node: ast.AST, name: str) -> int:
+        return sum(
+            isinstance(part, ast.Name | ast.Attribute) and self.module.text(part) == name
+            for part in walk(node)
+        )
 
     def tests(self, node: ast.AST) -> Iterator[ast.expr]:
         """The conditions of a write: those round it, and those under which a batch is skipped before."""
@@ -821,9 +847,50 @@ class _Reader:
                     and function.attr == "reset"
                 ):
                     return "meter"
+            elif isinstance(statement, ast.If) and name in _bound_by(statement):
+                return self._start_under(statement, name)
             elif name in _bound_by(statement):
                 return "other"
         return ""
+
+    def _start_under(self, branch: ast.If, name: str) -> str:
+        """What a value is that is bound under a condition, on which all ranks agree: there it is, or it is None."""
+        body, orelse = (self._bound_last(block, name) for block in (branch.body, branch.orelse))
+        if not orelse and self._decided(branch):
+            self.reading.conditions[name] = branch.test
+            return body
+        return _there_or_none(body, orelse) if orelse else "other"
+
+    def _bound_last(self, block: list[ast.stmt], name: str) -> str:
+        """What a block makes of a value; nothing where it leaves it alone."""
+        for statement in reversed(block):
+            if isinstance(statement, ast.Assign):
+                for target in statement.targets:
+                    value = _part(target, statement.value, name, self.module)
+                    if value is not None:
+                        return _NONE if _is_none(value) else self._empty(value)
+            if name in _bound_by(statement):
+                return "other"
+        return ""
+
+    def _decided(self, branch: ast.If) -> bool:
+        """Whether a condition has one answer on all ranks, which it keeps."""
+        if not self.alike(branch.test):
+            return False
+        parts = [part for part in walk(branch.test) if isinstance(part, ast.Name | ast.Attribute)]
+        if any(data_of(self.facts.values(part)).local for part in parts):
+            return False
+        names = {self.module.text(part) for part in parts}
+        bound: tuple[ast.Name | ast.Attribute, ...] = (
+            *nodes(self.scope, ast.Name),
+            *nodes(self.scope, ast.Attribute),
+        )
+        return not any(
+            isinstance(node.ctx, ast.Store)
+            and node.lineno > branch.lineno
+            and self.module.text(node) in names
+            for node in bound
+        )
 
     def _empty(self, value: ast.expr) -> str:
         match value:
@@ -846,6 +913,10 @@ class _Reader:
                 return "list of zeros" if self._empty(item) == "zero" else "other"
             case ast.List(elts=items):
                 return "list of zeros" if all(self._empty(item) == "zero" for item in items) else "other"
+            case ast.IfExp(body=body, orelse=orelse):
+                return _there_or_none(
+                    *(_NONE if _is_none(part) else self._empty(part) for part in (body, orelse))
+                )
             case ast.Call(func=function, args=args):
                 return self._empty_call(value, function, args)
             case _:
@@ -984,6 +1055,18 @@ class _Reader:
             if isinstance(parent, ast.For | ast.While):
                 return parent is self.loop
         return False
+
+
+_NONE = "none"
+
+
+def _there_or_none(one: str, other: str) -> str:
+    """What a value is that may be None instead."""
+    return one if other in {one, _NONE} else other if one == _NONE else "other"
+
+
+def _is_none(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None
 
 
 def meter_of(value: Obj) -> Meter | None:

@@ -157,6 +157,36 @@ MEASURED = {
         "    hits, total = all_reduce_sum(hits, total)",
     ),
 }
+KEPT = "kept.extend(out.argmax(1).tolist())"
+MEASURED |= {
+    "lists that are there under a condition": (
+        evaluation(
+            "hits = 0\nif args.keep:\n    kept, other = [], []",
+            "hits += (out.argmax(1) == y).sum().item()\nif args.keep:\n    kept.append(out)\n    other.append(y)",
+            "print(hits)\nif args.keep:\n    print(kept, other)",
+        ),
+        (
+            "    hits = all_reduce_sum(hits)\n    if args.keep:\n"
+            "        kept, other = gather_in_order(kept, other)"
+        ),
+    ),
+    "a list or None": (
+        evaluation("kept = [] if args.keep else None", f"if args.keep:\n    {KEPT}", "print(kept)"),
+        "    kept = gather_in_order(kept)",
+    ),
+    "a list or None, in two branches": (
+        evaluation(
+            "if args.keep:\n    kept = []\nelse:\n    kept = None",
+            f"if kept is not None:\n    {KEPT}",
+            "print(kept)",
+        ),
+        "    kept = gather_in_order(kept)",
+    ),
+    "None, or a list": (
+        evaluation("kept = None if args.quick else []", f"if kept is not None:\n    {KEPT}", "print(kept)"),
+        "    kept = gather_in_order(kept)",
+    ),
+}
 METER = """
 class AverageMeter:
     def __init__(self):
@@ -174,6 +204,28 @@ class AverageMeter:
 
 """
 LEFT_ALONE = {
+    "a list that is there under a condition that changes": evaluation(
+        "keep = args.keep\nif keep:\n    kept = []",
+        f"if keep:\n    {KEPT}",
+        "keep = True\nprint(kept)",
+    ),
+    "a list that is there under a condition of its own data": evaluation(
+        "r = criterion(model(x), y).item()\nif r > 1:\n    kept = []", f"if r > 1:\n    {KEPT}", "print(kept)"
+    ),
+    "a list that is there under what is asked anew": evaluation(
+        "if ready():\n    kept = []", f"if ready():\n    {KEPT}", "print(kept)"
+    ),
+    "a list or something else": evaluation(
+        "if args.keep:\n    kept = []\nelse:\n    kept = old", KEPT, "print(kept)"
+    ),
+    "a list that is there otherwise": evaluation(
+        "if args.quick:\n    pass\nelse:\n    kept = []", KEPT, "print(kept)"
+    ),
+    "whether it is there, and more": evaluation(
+        "kept = [] if args.keep else None",
+        f"if kept is not None and len(kept) < 10:\n    {KEPT}",
+        "print(kept)",
+    ),
     "nothing is counted": evaluation("", "print(out)", ""),
     "what is counted inside alone": evaluation("", "n = 0\nn += len(y)", ""),
     "what nobody reads": evaluation("n = 0", "n += len(y)", ""),

@@ -145,10 +145,10 @@ def counted_alike(facts: Facts, module: Module, loop: ast.For, name: str) -> boo
 def _totals(facts: Facts, module: Module, loop: ast.For, reading: Reading) -> Iterator[Finding]:
     lines = []
     for how in (How.SUM, How.MEAN, How.MAX, How.MIN, How.GATHER):
-        names = reading.of(how)
-        if names:
+        for condition, names in _by_condition(module, reading, how).items():
             together = ", ".join(names)
-            lines.append(f"{together} = «{how.value}»({together})")
+            line = f"{together} = «{how.value}»({together})"
+            lines += [f"if {condition}:", f"{module.unit}{line}"] if condition else [line]
     if held_on := reading.of(How.STATE):
         lines.append(f"«{How.STATE.value}»({', '.join(held_on)})")
     for name, meter in reading.meters.items():
@@ -164,6 +164,15 @@ def _totals(facts: Facts, module: Module, loop: ast.For, reading: Reading) -> It
             lines.append(f"{name} = «global_batches»({loader}) - 1")
     if lines:
         yield Finding(CODE, facts.site(module, loop), _TOTAL, (insert_after(module, loop, *lines),))
+
+
+def _by_condition(module: Module, reading: Reading, how: How) -> dict[str, list[str]]:
+    """The values to be put together one way, by the condition under which they are there."""
+    found: dict[str, list[str]] = {}
+    for name in reading.of(how):
+        test = reading.conditions.get(name)
+        found.setdefault(module.text(test) if test is not None else "", []).append(name)
+    return found
 
 
 def _of(expression: str, name: str) -> str:

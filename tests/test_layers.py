@@ -24,6 +24,7 @@ ORDER = (
     "facts",
     "quotients",
     "unused",
+    "bound",
     "wraps",
     "carried",
     "last_batch",

@@ -14,7 +14,7 @@ from multicard.interpret import Event, Frame, Interpreter, Loop, Wrap
 from multicard.program import Program
 from multicard.source import Module, Site
 from multicard.tree import nodes, parents
-from multicard.values import NOTHING, Const, Data, Obj, Values, data_of, in_source
+from multicard.values import NOTHING, Const, Data, Obj, Values, contained, data_of, in_source
 
 if TYPE_CHECKING:
     from multicard.dealing import Dealing
@@ -132,7 +132,7 @@ class Facts:
             if isinstance(event.subject, Obj) and event.subject.kind == "optimizer":
                 for values in (*event.subject.args.values(), *event.args.values()):
                     found.update(data_of(values).models)
-        return frozenset(found)
+        return frozenset(found | shared_parts(found))
 
     @cached_property
     def stepped(self) -> bool:
@@ -401,3 +401,16 @@ def _over_words(loop: Loop) -> bool:
     lists = [value for value in loop.over if isinstance(value, Obj) and value.kind in {"list", "tuple"}]
     words = [word for value in lists for item in (*(value.items or ()), value.rest) for word in item]
     return bool(words) and all(isinstance(word, Const) and isinstance(word.value, str) for word in words)
+
+
+def shared_parts(models: Iterable[Obj]) -> set[Obj]:
+    """The parts of models, however deep, that another module holds as well: their root is not one of these."""
+    seen: set[Obj] = set(models)
+    waiting = list(seen)
+    while waiting:
+        model = waiting.pop()
+        for values in (*model.attrs.values(), *(model.items or ()), model.rest):
+            parts = [part for part in contained(values, "model") if part not in seen]
+            seen.update(parts)
+            waiting += parts
+    return {model for model in seen if model.root not in seen}

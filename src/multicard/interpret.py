@@ -168,6 +168,8 @@ class Interpreter:
         self.evaluating: dict[Obj, bool] = {}
         self.dead = False
         self.taint = 0
+        self.unsure = 0
+        """How many tests stand around that may go either way."""
         self.frame: Frame = Frame(program.entry, None, {})
         self.visited: set[ast.AST] = set()
         self.pruned: list[tuple[list[ast.stmt], Frame, dict[str, Values]]] = []
@@ -533,6 +535,7 @@ class Interpreter:
             return self.block(taken)
         tainted = data_of(values).local
         self.taint += tainted
+        self.unsure += 1
         before = self.frame.names
         self.frame.names = dict(before)
         self.narrow(node.test)
@@ -542,6 +545,7 @@ class Interpreter:
         second_falls = self.block(node.orelse)
         second = self.frame.names
         self.taint -= tainted
+        self.unsure -= 1
         if first_falls and second_falls:
             self.frame.names = joined(first, second, tainted=tainted)
         else:
@@ -831,6 +835,8 @@ class Interpreter:
                 value.items[index.value] = values
                 return
         value.rest = join(value.rest, values)
+        if value.kind == "list" and value.items is not None:
+            value.items = [join(item, values) for item in value.items]
         if value.kind == "model":
             self._adopt(value, values)
 
@@ -1190,7 +1196,7 @@ class Interpreter:
                 if (
                     items is not None
                     and isinstance(index, int)
-                    and not value.rest
+                    and not (value.rest and (index < 0 or value.kind != "list"))
                     and -len(items) <= index < len(items)
                 ):
                     return items[index]
@@ -1208,6 +1214,9 @@ class Interpreter:
             case Obj(kind="model"):
                 if not any(item is value for item in self.inside):
                     self.record("attr", "[]", node, value)
+                held = _held(value, consts) if value.owner is None else NOTHING
+                if held:
+                    return held
                 inner = self.birth("model", f"{value.name}[]", node)
                 if inner is not value:
                     inner.owner = inner.owner or value
@@ -2019,6 +2028,21 @@ def _recalled(known: Values, given: list[Values]) -> Values:
         Data(value.models, loaders, value.tags) if isinstance(value, Data) and value.loaders else value
         for value in known
     )
+
+
+def _held(holder: Obj, keys: list[object]) -> Values:
+    """What a module that only holds others has under a key; anything it holds where that is not sure."""
+    if holder.name not in libraries.HOLDERS or not all(isinstance(key, int | str) for key in keys):
+        return NOTHING
+    everything: Values = frozenset().union(holder.rest, *holder.attrs.values())
+    if len(keys) != 1:
+        return everything
+    key = keys[0]
+    if isinstance(key, int) and key < 0:
+        if holder.rest:
+            return everything
+        key += len(holder.attrs)
+    return holder.attrs.get(str(key), everything)
 
 
 def _batches_vary(loader: Obj) -> bool:

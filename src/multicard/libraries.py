@@ -205,6 +205,8 @@ MODEL_METHODS = frozenset(
         "resize_token_embeddings",
     }
 )
+HOLDERS = frozenset({"torch.nn.ModuleDict", "torch.nn.ModuleList"})
+"""Modules that only hold others."""
 SAME_MODEL = frozenset(
     {
         "apply",
@@ -489,8 +491,8 @@ def call(
                         run._adopt(obj, values)
                     elif isinstance(value, Obj) and value.kind in {"list", "dict", "iter", "tuple"}:
                         for inner in contained(one(value), "model"):
-                            obj.rest = join(obj.rest, one(inner))
                             run._adopt(obj, one(inner))
+                        _fill(obj, value)
         return one(obj)
     event = None
     if not name.startswith(_QUIET):
@@ -1561,9 +1563,14 @@ def _model_method(
     if name in {"append", "extend", "insert", "add_module", "update", "register_module"}:
         if not run.constructing(model.root) and not run.constructing(model):
             run.record("grow", name, place, model)
+        last = name == "append" and not (run.loops or run.unsure or model.rest)
         for values in [*args, *kwargs.values()]:
-            for inner in contained(values, "model"):
-                model.rest = join(model.rest, one(inner))
+            held = contained(values, "model")
+            if last and model.name in HOLDERS and held:
+                model.attrs[str(len(model.attrs))] = values
+            for inner in held:
+                if not last or model.name not in HOLDERS:
+                    model.rest = join(model.rest, one(inner))
                 run._adopt(model, one(inner))
         return NONE
     if name in {"load_state_dict", "zero_grad", "register_buffer", "register_parameter"}:
@@ -1575,6 +1582,17 @@ def _model_method(
         return SOME
     data = merge([data_of(values) for values in bound.values()] or [PLAIN])
     return one(Data(data.models | {model}, data.loaders, data.tags))
+
+
+def _fill(model: Obj, container: Obj) -> None:
+    """The modules of a list or dict go into a module; into a holder under their place in it, where that is sure."""
+    if model.name in HOLDERS and not container.rest and not container.starred:
+        named = {str(index): item for index, item in enumerate(container.items or ())} | container.attrs
+        if all(contained(item, "model") for item in named.values()):
+            model.attrs.update(named)
+            return
+    for inner in contained(one(container), "model"):
+        model.rest = join(model.rest, one(inner))
 
 
 def _state(run: "Interpreter", model: Obj, place: ast.AST) -> Obj:
@@ -1589,8 +1607,12 @@ def _container_method(
     match name:
         case "append" | "add" | "insert" | "appendleft" | "push":
             value = args[-1] if args else NOTHING
-            if owner.items is not None and name == "append" and not run.loops and len(owner.items) < 8:
+            sure = name == "append" and not (run.loops or run.unsure or owner.rest)
+            if sure and owner.items is not None and len(owner.items) < 8:
                 owner.items = [*owner.items, value]
+            elif name in {"insert", "appendleft"}:
+                owner.rest = join(owner.rest, frozenset().union(value, *(owner.items or ())))
+                owner.items = None
             else:
                 owner.rest = join(owner.rest, value)
             return NONE

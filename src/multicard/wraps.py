@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from multicard.bound import bound_after
 from multicard.facts import Facts, key
 from multicard.interpret import Event, Interpreter, Loop, Wrap
 from multicard.program import Program
@@ -133,12 +134,22 @@ def wrap_models(program: Program) -> Facts:
             group.models[0],
             unfit[id(group)]
             or "no statement was found after which every training forward pass meets the wrapper",
-            next(iter(places), None),
+            _home(bare, group, places),
         )
         for group, places in zip(groups, proposals, strict=True)
         if id(group) not in done
     )
     return facts
+
+
+def _home(facts: Facts, group: Group, places: list[Wrap]) -> Wrap | None:
+    """Where a model that stays bare is given rank 0's weights: under a name that is surely its own, if it has one."""
+    sure = (wrap for wrap in places if all(identity(m) in group.ids for m in _models_in(facts, wrap.target)))
+    return next(sure, next(iter(places), None))
+
+
+def _models_in(facts: Facts, node: ast.AST) -> list[Obj]:
+    return objects(facts.values(node), "model")
 
 
 def grouped(facts: Facts) -> list[Group]:
@@ -408,15 +419,22 @@ def _places(facts: Facts, group: Group) -> Iterator[Wrap]:
         statement = facts.statement(module, node)
         if isinstance(statement, ast.For | ast.While | ast.With):
             continue
-        for place in reversed(list(_levels(facts, uses, module, statement))):
+        for place in reversed(list(_levels(facts, uses, module, statement, module.text(node)))):
             yield Wrap(_settled(facts, members, uses, module, place, events[-1].order), node)
 
 
-def _levels(facts: Facts, uses: list[Event], module: Module, statement: ast.stmt) -> Iterator[ast.stmt]:
-    """A statement and the branches round it in which nothing trains yet, up to the function or loop."""
+def _levels(
+    facts: Facts, uses: list[Event], module: Module, statement: ast.stmt, name: str
+) -> Iterator[ast.stmt]:
+    """A statement and the branches round it in which nothing trains yet, up to the function or loop.
+
+    Behind a branch that may leave the name unbound nothing can be said of it.
+    """
     yield statement
     for parent in facts.ancestors(module, statement):
         if not isinstance(parent, ast.If | ast.Try | ast.With) or _happens_in(uses, parent):
+            return
+        if not bound_after(facts, module, name, parent):
             return
         yield parent
 

@@ -63,6 +63,25 @@ MIGRATED = {
         "        set_epoch(loaders[phase], epoch)",
     ),
     "known by what is walked through": (PHASES, "        set_epoch(loaders[phase], epoch)"),
+    "a loader that only a branch makes": (
+        "if args.semi:\n    other = DataLoader(more, 8, shuffle=True)\n"
+        + LOOP
+        + "    if args.semi:\n        for x, y in other:\n            "
+        + STEP.format("            "),
+        "    loader.sampler.set_epoch(epoch)\n        other.sampler.set_epoch(epoch)",
+    ),
+    "a loader that may be none": (
+        "other = None\nif args.semi:\n    other = DataLoader(more, 8, shuffle=True)\n"
+        + LOOP
+        + "    if other is not None:\n        for x, y in other:\n            "
+        + STEP.format("            "),
+        "    loader.sampler.set_epoch(epoch)\n    set_epoch(other, epoch)",
+    ),
+    "a loader that each branch makes": (
+        "if args.semi:\n    other = DataLoader(more, 8, shuffle=True)\nelse:\n"
+        "    other = DataLoader(data, 8, shuffle=True)\n" + LOOP.replace("in loader", "in other"),
+        "    other.sampler.set_epoch(epoch)",
+    ),
     "a loop on one line": (
         ONE_EPOCH + "for epoch in range(3): one_epoch(loader)\n",
         "for epoch in range(3): \n    loader.sampler.set_epoch(epoch)\n    one_epoch(loader)",

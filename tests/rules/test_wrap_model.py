@@ -79,6 +79,10 @@ PLACES = {
         "if args.big:\n    model = Net()\nelse:\n    model = nn.Linear(4, 2)\n" + OPTIMIZER + LOOP,
         "    model = nn.Linear(4, 2)",
     ),
+    "after the branches, of which one ends the script": (
+        "if args.big:\n    model = Net()\nelse:\n    raise ValueError(args.big)\n" + OPTIMIZER + LOOP,
+        "    raise ValueError(args.big)",
+    ),
 }
 OPTIONS = {
     "frozen after it is wrapped": (
@@ -195,6 +199,15 @@ SEVERAL = {
             "decoder = DDP(decoder, device_ids=device_ids(decoder))"
         ),
     ),
+    "one that only a branch makes": (
+        "model, mode = Net(), args.mode\nif mode == 'hint':\n    extra = nn.Linear(2, 2)\n"
+        "    parameters = [*model.parameters(), *extra.parameters()]\nelse:\n    parameters = model.parameters()\n"
+        "optimizer = torch.optim.SGD(parameters, lr=0.1)\n"
+        + LOOP.replace(
+            "loss =", "out = model(x)\n        out = extra(out) if mode == 'hint' else out\n        loss ="
+        ).replace("entropy(model(x)", "entropy(out"),
+        DDP + "\n    extra = DDP(extra, device_ids=device_ids(extra))",
+    ),
 }
 BARE = {
     "the loss comes from another method": (
@@ -260,6 +273,16 @@ BARE = {
             "loss.backward()", "loss.backward(retain_graph=True)\n        out.sum().backward()"
         ).replace("        loss =", "        out = model(x)\n        loss ="),
         "broadcast_model(model)\n        average_gradients(model)\n        average_gradients(model)",
+    ),
+    "held by one module to be called, by another to be optimized": (
+        HEAD
+        + "student, teacher = Net(), Net()\ncalled = nn.ModuleList([])\ncalled.append(student)\n"
+        + "trained = nn.ModuleList([])\ntrained.append(student)\n"
+        + "if args.hint:\n    extra = nn.Linear(2, 2)\n    called.append(extra)\n    trained.append(extra)\n"
+        + "optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)\ncalled.append(teacher)\n"
+        + "model, target = called[0], called[-1]\n"
+        + LOOP.replace("model(x)", "called[1](model(x)) if args.hint else model(x)"),
+        "    broadcast_model(extra)\nbroadcast_model(model)\n        average_gradients(optimizer)",
     ),
     "a setting may freeze all of it": (
         HEAD

@@ -21,6 +21,7 @@ After:
 import ast
 from collections.abc import Iterator
 
+from multicard.bound import bound_before
 from multicard.dealing import iterable
 from multicard.edits import insert_before
 from multicard.facts import Facts, Training
@@ -28,8 +29,8 @@ from multicard.interpret import Loop
 from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.source import Module
-from multicard.tree import walk
-from multicard.values import Obj
+from multicard.tree import nodes, walk
+from multicard.values import Const, Obj
 
 CODE = "MC203"
 TITLE = Text("Tell the sampler the epoch", "每个 epoch 调用 set_epoch")
@@ -55,13 +56,15 @@ def find(facts: Facts) -> Iterator[Finding]:
             if not facts.dealt(loader):
                 continue
             name = _expression(facts, loop, loader) or _out_of_sight(facts, loop, loader)
-            if name is None:
+            if name is None or not bound_before(facts, loop.module, name, loop.node.body[0]):
                 yield from _at_the_batches(facts, training, loader, counter, done)
                 continue
             if (loop.node, name) in done or _told(loop, name):
                 continue
             done.add((loop.node, name))
-            line = insert_before(loop.module, loop.node.body[0], _line(loader, name, counter))
+            sure = not _may_be_none(facts, loop, name)
+            told = _line(loader, name, counter) if sure else f"«set_epoch»({name}, {counter})"
+            line = insert_before(loop.module, loop.node.body[0], told)
             yield Finding(CODE, facts.site(loop.module, loop.node), _SEEDED, (line,))
 
 
@@ -165,6 +168,16 @@ def _out_of_sight(facts: Facts, loop: Loop, loader: Obj) -> str | None:
         if loader in values and facts.only(values, facts.train_loaders) and name not in local:
             return name
     return None
+
+
+def _may_be_none(facts: Facts, loop: Loop, name: str) -> bool:
+    """Whether the script has a loader of this name only sometimes, and None else."""
+    kind = ast.Attribute if "." in name else ast.Name
+    return any(
+        Const(None) in facts.values(node)
+        for node in nodes(facts.scope(loop.module, loop.node), kind)
+        if loop.module.text(node) == name
+    )
 
 
 def _told(loop: Loop, name: str) -> bool:

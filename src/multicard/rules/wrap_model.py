@@ -21,7 +21,7 @@ import ast
 from collections.abc import Iterator
 
 from multicard.edits import insert_after, replace
-from multicard.facts import Facts
+from multicard.facts import Facts, shared_parts
 from multicard.interpret import Event, Wrap
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
@@ -217,7 +217,7 @@ def _averaged(
         if not own & set(getattr(event.subject, "models", ())):
             continue
         statement = facts.statement(event.module, event.node)
-        holder = _holder(facts, event, whole) or _holder(facts, event, own)
+        holder = _holder(facts, event, whole, own) or _holder(facts, event, own, own)
         if (event.node, holder or "") in done:
             continue
         done.add((event.node, holder or ""))
@@ -279,10 +279,11 @@ def _base(node: ast.AST) -> ast.expr | None:
             return None
 
 
-def _holder(facts: Facts, event: Event, own: set[Obj]) -> str | None:
+def _holder(facts: Facts, event: Event, own: set[Obj], parts: set[Obj]) -> str | None:
     """The model, or an optimizer that holds its parameters, as it is written near a backward pass."""
     module = event.module
     scope = facts.scope(module, event.node)
+    model: str | None = None
     optimizer: str | None = None
     for node in walk(scope):
         if (
@@ -295,17 +296,21 @@ def _holder(facts: Facts, event: Event, own: set[Obj]) -> str | None:
             continue
         values = [value for value in facts.values(node) if value != Const(None)]
         if values and all(isinstance(value, Obj) and value in own for value in values):
-            return module.text(node)
+            model = model or module.text(node)
         if values and all(isinstance(value, Obj) and value.kind == "optimizer" for value in values):
             held = {
-                m.root
+                m
                 for value in values
                 if isinstance(value, Obj)
                 for args in value.args.values()
                 for m in data_of(args).models
             }
-            if held & {m.root for m in own}:
+            if shared_parts(held) & parts:
+                return module.text(node)  # the model in sight may hold less than the optimizer does
+            if {m.root for m in held} & {m.root for m in own}:
                 optimizer = optimizer or module.text(node)
+    if model is not None:
+        return model
     if optimizer is None and isinstance(event.node, ast.Call):
         return _self_holder(facts, module, scope, own)
     return optimizer

@@ -1,0 +1,115 @@
+"""Whether a name is bound wherever a line would use it.
+
+A model, or a loader, that a script makes in one branch only is known by its name in that branch; a line that is
+written behind the branches would stop the script with a `NameError` whenever another one was taken.
+"""
+
+import ast
+from collections.abc import Sequence
+
+from multicard.facts import Facts
+from multicard.source import Module
+from multicard.tree import nodes
+
+
+def bound_before(facts: Facts, module: Module, name: str, statement: ast.stmt) -> bool:
+    """Whether a name is bound whenever a statement is reached."""
+    scope = facts.scope(module, statement)
+    if not name.isidentifier() and not _stores(module, scope, name):
+        return True  # an attribute, an element, that another function made
+    here: ast.AST = statement
+    tests = _true_tests(facts, module, statement)
+    for parent in (*facts.ancestors(module, statement), None):
+        if isinstance(here, ast.stmt) and here is not scope:
+            block = facts.block(module, here)
+            if binds(module, block[: block.index(here)], name, tests):
+                return True
+        if parent is None or parent is scope:
+            break
+        if isinstance(parent, ast.For | ast.AsyncFor) and _stores(module, parent.target, name):
+            return True
+        if isinstance(parent, ast.With | ast.AsyncWith) and any(
+            item.optional_vars is not None and _stores(module, item.optional_vars, name)
+            for item in parent.items
+        ):
+            return True
+        here = parent
+    if not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    arguments = (
+        *scope.args.posonlyargs, *scope.args.args, *scope.args.kwonlyargs, scope.args.vararg, scope.args.kwarg
+    )  # fmt: skip
+    if any(argument is not None and argument.arg == name.partition(".")[0] for argument in arguments):
+        return "." not in name
+    elsewhere = any(name in node.names for node in nodes(scope, ast.Global)) or not _stores(
+        module, scope, name
+    )
+    return elsewhere and (
+        facts.function(module, scope) is not scope or binds(module, module.tree.body, name, frozenset())
+    )
+
+
+def bound_after(facts: Facts, module: Module, name: str, statement: ast.stmt) -> bool:
+    """Whether a name is bound whenever a statement is done."""
+    tests = _true_tests(facts, module, statement)
+    return binds(module, [statement], name, tests) or bound_before(facts, module, name, statement)
+
+
+def binds(module: Module, block: Sequence[ast.stmt], name: str, tests: frozenset[str]) -> bool:
+    """Whether whoever gets through these statements has bound a name; `tests` are known to be true."""
+    return any(_binds(module, statement, name, tests) for statement in block)
+
+
+def _binds(module: Module, statement: ast.stmt, name: str, tests: frozenset[str]) -> bool:
+    match statement:
+        case ast.If(test=test, body=body, orelse=orelse):
+            return binds(module, body, name, tests) and (
+                binds(module, orelse, name, tests) or module.text(test) in tests
+            )
+        case ast.Try(body=body, handlers=handlers, orelse=orelse, finalbody=finalbody):
+            return binds(module, finalbody, name, tests) or (
+                binds(module, [*body, *orelse], name, tests)
+                and all(binds(module, handler.body, name, tests) for handler in handlers)
+            )
+        case ast.With(body=body) | ast.AsyncWith(body=body):
+            return _stores(module, statement, name) and (
+                binds(module, body, name, tests)
+                or any(
+                    item.optional_vars is not None and _stores(module, item.optional_vars, name)
+                    for item in statement.items
+                )
+            )
+        case ast.For() | ast.AsyncFor() | ast.While() | ast.Match():
+            return False
+        case ast.Return() | ast.Raise() | ast.Continue() | ast.Break():
+            return True
+        case ast.Expr(value=ast.Call(func=function)):
+            return module.text(function) in _LEAVES
+        case ast.FunctionDef(name=known) | ast.AsyncFunctionDef(name=known) | ast.ClassDef(name=known):
+            return known == name
+        case _:
+            return _stores(module, statement, name)
+
+
+_LEAVES = frozenset({"sys.exit", "os._exit", "os.abort", "exit", "quit"})
+
+
+def _stores(module: Module, node: ast.AST, name: str) -> bool:
+    """Whether a name, or the path of an attribute, is bound anywhere in a node."""
+    parts: tuple[ast.Name | ast.Attribute, ...] = (
+        nodes(node, ast.Attribute) if "." in name else nodes(node, ast.Name)
+    )
+    return any(isinstance(part.ctx, ast.Store) and module.text(part) == name for part in parts) or any(
+        (alias.asname or alias.name) == name for alias in nodes(node, ast.alias)
+    )
+
+
+def _true_tests(facts: Facts, module: Module, statement: ast.stmt) -> frozenset[str]:
+    """The tests that are true where a statement stands."""
+    here: ast.AST = statement
+    found = set()
+    for parent in facts.ancestors(module, statement):
+        if isinstance(parent, ast.If) and here in parent.body:
+            found.add(module.text(parent.test))
+        here = parent
+    return frozenset(found)

@@ -367,6 +367,11 @@ MEANS = {
     "a total divided by a count of this rank": (
         COUNTED + "        mean += loss.item()\n    print(mean / (i + 1))\n"
     ),
+    "a total over batches that are cut by hand": (
+        "def cut():\n    for i in range(0, 64, 8):\n        yield data[i:i + 8], labels[i:i + 8]\n"
+        + COUNTED.replace("enumerate(loader)", "enumerate(cut())")
+        + "        mean += loss.item()\n    mean /= i + 1\n    print(mean)\n"
+    ),
     "a running mean": COUNTED + "        mean = (mean * i + loss.item()) / (i + 1)\n    print(mean)\n",
     "a running mean of steps towards it": COUNTED
     + "        mean += (loss.item() - mean) / (i + 1)\n    print(mean)\n",

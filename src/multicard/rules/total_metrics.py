@@ -99,7 +99,7 @@ def of_training(facts: Facts, training: Training, module: Module, loop: ast.For)
             continue
         if adds_up(facts, module, loop, item.name, item.how):
             carried.append(item)
-        elif item.how is How.SUM and training.loaders and divided_by_own(facts, module, loop, item.name):
+        elif item.how is How.SUM and divided_by_own(facts, module, loop, item.name):
             carried.append(Carried(item.name, How.MEAN, item.node))
     if in_step:
         carried += [Carried(name, How.MEAN, loop) for name in reading.running if name not in noted]

@@ -529,6 +529,8 @@ def call(
         data = Data(data.models, data.loaders, data.tags | {"random"})
     elif name in _CLOCKS:
         data = Data(data.models, data.loaders, data.tags | {"clock"})
+    elif name in _CARDS:
+        data = Data(tags=frozenset({"cards"}))
     computed = name == "torch.autograd.Variable" and (data.loaders or data.models)
     if (tail[:1].isupper() and not computed) or name in _FACTORIES:
         obj = run.birth("lib", name, place)
@@ -708,6 +710,8 @@ def _numbers(axis: Values) -> list[object]:
 _SPEAKING = ("logging", "wandb", "time", "datetime", "tqdm", "argparse", "matplotlib", "mlflow", "rich")
 """Libraries whose objects give nothing back of what they are told."""
 _QUIET = ("torch.nn.functional.", "math.", "os.path.", "numpy.float", "torch.float", "torch.long")
+_CARDS = frozenset({"torch.cuda.device_count", "torch.accelerator.device_count", "torch.npu.device_count"})
+"""How many cards one process sees: all of the machine's."""
 _CLOCKS = frozenset(
     {
         "time.time",
@@ -1250,7 +1254,11 @@ def _builtin(
                 if (isinstance(value, Obj) and value.kind == "dataset") or _is_loaders_dataset(place):
                     return one(Data(tags=frozenset({"size", "all"})))
             return one(
-                Data(frozenset(), data.loaders, frozenset({"size"}) | (data.tags & {"local", "selected"}))
+                Data(
+                    frozenset(),
+                    data.loaders,
+                    frozenset({"size"}) | (data.tags & {"local", "selected", "cards"}),
+                )
             )
         case "property" | "staticmethod" | "classmethod" if args:
             return first

@@ -33,6 +33,19 @@ KEPT = {
         "loader = DataLoader(data, per_card(64))",
     ),
 }
+COUNTED = {
+    "times the cards that are seen": (
+        "n = torch.cuda.device_count()\nloader = DataLoader(data, batch_size=16 * max(1, n))",
+        "loader = DataLoader(data, batch_size=per_card(16 * max(1, n)))",
+    ),
+    "an option times a list of cards": (
+        (
+            "cards = [i for i in range(torch.cuda.device_count())]\nargs.batch *= max(1, len(cards))\n"
+            "loader = DataLoader(data, args.batch)"
+        ),
+        "loader = DataLoader(data, per_card(args.batch))",
+    ),
+}
 NOT_DIVIDED = {
     "one sample at a time": "loader = DataLoader(data)",
     "whole batches of a sampler": "loader = DataLoader(data, batch_sampler=mine)",
@@ -47,6 +60,13 @@ SCHEDULER = "scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, tot
 def test_global_divides_the_training_batch(before: str, after: str) -> None:
     script = HEAD + before + LOOP + (EVALUATION if "val_loader" in before else "")
     text, reasons = migrate(rule, script, batch="global")
+    assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize(("before", "after"), COUNTED.values(), ids=COUNTED)
+def test_a_batch_for_all_cards_is_divided(before: str, after: str) -> None:
+    script = HEAD + "import argparse\nargs = argparse.ArgumentParser().parse_args()\n" + before + LOOP
+    text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == (after, [])
 
 

@@ -14,12 +14,12 @@ After (`--batch global`):
 
 from collections.abc import Iterator
 
-from multicard.dealing import written
+from multicard.dealing import Site, written
 from multicard.edits import call_with, wrap
 from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
-from multicard.values import Obj
+from multicard.values import Obj, data_of
 from multicard.wraps import has_statistics
 
 CODE = "MC206"
@@ -36,6 +36,12 @@ _KEPT = Text(
     "each card takes its part of the script's batch, so a step sees as many samples as on one card",
     "每张卡只取脚本批大小的一部分,每一步的样本数与单卡相同",
 )
+_COUNTED = Text(
+    "the batch grows with the cards that one process sees, and each process sees all of the machine's; each takes its"
+    " part, so a step sees as many samples as with DataParallel",
+    "批大小随一个进程看到的卡数增长,而每个进程都能看到本机所有的卡;每个进程只取自己的一份,"
+    "每一步的样本数与使用 DataParallel 时相同",
+)
 _STATISTICS = Text(
     "BatchNorm takes its statistics from the batch of each card, now N times smaller; where samples are too few, put"
     " the model through torch.nn.SyncBatchNorm.convert_sync_batchnorm before it is wrapped",
@@ -48,6 +54,9 @@ def find(facts: Facts) -> Iterator[Finding]:
     """One note for the script, or one edit for each training loader."""
     sites = [site for site in facts.dealing.sites if site.train]
     if facts.batch == "per-card":
+        counted = [site for site in sites if _counts_cards(facts, site)]
+        yield from _divided(facts, counted, _COUNTED)
+        sites = [site for site in sites if site not in counted]
         if sites:
             place = facts.site(sites[0].module, sites[0].call)
             stepped = _by_step(facts)
@@ -57,6 +66,17 @@ def find(facts: Facts) -> Iterator[Finding]:
         return
     if sites and any(has_statistics(model) for model in facts.trained):
         yield Finding(CODE, facts.site(sites[0].module, sites[0].call), _STATISTICS, kind=Kind.NOTE)
+    yield from _divided(facts, sites, _KEPT)
+
+
+def _counts_cards(facts: Facts, site: Site) -> bool:
+    """Whether the batch size of a training loader grows with the cards that one process sees."""
+    size = written(facts, site.call).given.get("batch_size")
+    return size is not None and "cards" in data_of(facts.values(size)).tags
+
+
+def _divided(facts: Facts, sites: list[Site], why: Text) -> Iterator[Finding]:
+    """The edits that give each card its part of the batch."""
     for site in sites:
         size = written(facts, site.call).given.get("batch_size")
         if size is None:
@@ -64,7 +84,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         if site.condition:
             otherwise = f") if {site.condition} else {site.module.text(size)}"
             edits = wrap(site.module, size, "«per_card»(", otherwise)
-            yield Finding(CODE, facts.site(site.module, size), _KEPT, edits)
+            yield Finding(CODE, facts.site(site.module, size), why, edits)
             continue
         if site.evaluate or site.spilled:
             yield Finding(
@@ -75,7 +95,7 @@ def find(facts: Facts) -> Iterator[Finding]:
                 kind=Kind.LEFT,
             )
             continue
-        yield Finding(CODE, facts.site(site.module, size), _KEPT, call_with(site.module, size, "«per_card»"))
+        yield Finding(CODE, facts.site(site.module, size), why, call_with(site.module, size, "«per_card»"))
 
 
 def _by_step(facts: Facts) -> Finding | None:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from multicard import couplings
+from multicard.tree import held, nodes
 from multicard.values import (
     LOCAL,
     NONE,
@@ -1692,6 +1693,33 @@ def _container_method(
             return one(data)
 
 
+_DECIDES = frozenset({"dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"})
+
+
+def _hands_on(function: ast.AST | None, call: ast.AST) -> bool:
+    """Whether a constructor gives all that it is given to that of its base: `super().__init__(*args, **kwargs)`."""
+    match function, call:
+        case (
+            ast.FunctionDef(args=ast.arguments(args=[_], vararg=ast.arg(arg=most), kwarg=ast.arg(arg=named))),
+            ast.Call(
+                args=[ast.Starred(value=ast.Name(id=given))],
+                keywords=[ast.keyword(arg=None, value=ast.Name(id=options))],
+            ),
+        ) if (given, options) == (most, named):
+            pass
+        case _:
+            return False
+    own = [node for node in nodes(function, ast.Name) if node.id in {most, named}]
+    set_here = {
+        id(node.value)
+        for node in nodes(function, ast.Subscript)
+        if isinstance(node.ctx, ast.Store)
+        and isinstance(node.slice, ast.Constant)
+        and node.slice.value not in _DECIDES
+    }
+    return all(node in held(call) or id(node) in set_here for node in own)
+
+
 def _object_method(
     run: "Interpreter", owner: Obj, name: str, place: ast.AST, args: list[Values], kwargs: dict[str, Values]
 ) -> Values:
@@ -1708,7 +1736,11 @@ def _object_method(
                     value.args.setdefault(f"super.{index}", values)
                 for key, values in kwargs.items():
                     value.args[key] = values
-                if value.kind in {"loader", "dataset"}:
+                if value.kind == "loader" and value.call is not None and _hands_on(run.frame.node, place):
+                    given = [values for key, values in value.args.items() if key.isdigit()]
+                    named = {key: values for key, values in value.args.items() if not key.isdigit()}
+                    value.args.update(bind("torch.utils.data.DataLoader", given, named))
+                elif value.kind in {"loader", "dataset"}:
                     value.args.update(
                         bind("torch.utils.data.DataLoader", args, kwargs) if value.kind == "loader" else {}
                     )

@@ -146,6 +146,14 @@ MIGRATED = {
         ),
         f"        super().__init__(data, 32, sampler={DEAL})",
     ),
+    "a class of the script's that hands on what it is given": (
+        (
+            "class Loader(DataLoader):\n    def __init__(self, *args, **kwargs):\n"
+            "        kwargs['collate_fn'] = list\n        super().__init__(*args, **kwargs)\n"
+            "loader = Loader(data, batch_size=8, shuffle=True)"
+        ),
+        f"loader = Loader(data, batch_size=8, sampler={DEAL})",
+    ),
     "arguments bound before": (
         "from functools import partial\nmake = partial(DataLoader, batch_size=8)\nloader = make(data, shuffle=True)",
         f"loader = make(data, sampler={DEAL})",
@@ -203,6 +211,13 @@ LEFT_ALONE = {
 }
 REFUSED = {
     "arguments out of sight": ("loader = DataLoader(*parts)", "cannot be seen"),
+    "a class of the script's that changes what it is given": (
+        (
+            "class Loader(DataLoader):\n    def __init__(self, *args, **kwargs):\n        kwargs['shuffle'] = True\n"
+            "        super().__init__(*args, **kwargs)\nloader = Loader(data, batch_size=8)"
+        ),
+        "cannot be seen",
+    ),
     "two dicts of arguments": ("loader = DataLoader(data, **a, **b)", "cannot be seen"),
     "arguments that are computed": ("loader = DataLoader(**options())", "cannot be seen"),
 }

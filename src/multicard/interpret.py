@@ -38,6 +38,7 @@ from multicard.values import (
     averages_in,
     bent_at,
     constant,
+    contained,
     coupled_at,
     data_of,
     in_source,
@@ -1566,6 +1567,7 @@ class Interpreter:
         callees = self.eval(node.func)
         args: list[Values] = []
         starred = False
+        unrolled: Values = NOTHING
         for argument in node.args:
             values = self.eval(argument)
             if isinstance(argument, ast.Starred):
@@ -1576,6 +1578,7 @@ class Interpreter:
                     args += spread.items
                 else:
                     starred = True
+                    unrolled = join(unrolled, values)
             else:
                 args.append(values)
         kwargs: dict[str, Values] = {}
@@ -1598,9 +1601,18 @@ class Interpreter:
         for callee in ordered(callees):
             result = join(result, self.apply(callee, node, args, kwargs, starred=starred))
         self.calls.pop()
+        self._hold(node, result, unrolled)
         if node in self.models and not any(isinstance(v, Obj) and v.kind == "model" for v in result):
             return self._guessed(node, callees, args, kwargs) | (result & NONE)
         return result or SOME
+
+    def _hold(self, call: ast.Call, result: Values, parts: Values) -> None:
+        """What a library's model is made of where its parts come out of a list: `nn.Sequential(*layers)`."""
+        for value in result if parts else ():
+            if isinstance(value, Obj) and value.kind == "model" and value.call is call and value.cls is None:
+                for part in contained(parts, "model"):
+                    value.rest = join(value.rest, one(part))
+                    self._adopt(value, one(part))
 
     def _holds_parameters(self, node: ast.expr, attr: str) -> None:
         """Note what is asked for its parameters and is not known to be a model."""

@@ -335,6 +335,17 @@ def test_buffers_stay_where_several_forward_passes_come_before_a_backward_pass(
     assert ("**own_buffers()" in text) == own
 
 
+@pytest.mark.parametrize("part", OFTEN.values(), ids=OFTEN)
+def test_buffers_of_layers_that_are_collected_in_a_list(part: str) -> None:
+    layers = (
+        "layers = []\n        for i in range(3):\n            layers += [nn.Linear(4, 4), nn.BatchNorm1d(4)]\n"
+        "        self.features = nn.Sequential(*layers)"
+    )
+    head = HEAD.replace("self.features = nn.Linear(4, 8)", layers)
+    text, _ = migrate(rule, head + MAKE + OPTIMIZER + part)
+    assert "**own_buffers()" in text
+
+
 BY_HAND = (
     "        grads = torch.autograd.grad(loss, model.parameters())\n"
     "        for p, g in zip(model.parameters(), grads):\n            p.grad = g\n"

@@ -374,6 +374,10 @@ class Interpreter:
             if isinstance(value, Obj) and value.kind == "list":
                 self.extend(value, new)
                 return True
+        united = self._united(node, node.op, old, new)
+        if united is not None:
+            self.store(node.target, one(united))
+            return True
         left, right = data_of(old), data_of(new)
         if isinstance(node.op, ast.Add) and (counted := self._counted(old, new)):
             result = counted
@@ -1316,6 +1320,9 @@ class Interpreter:
                 for value in lists:
                     self.extend(obj, one(value))
                 return one(obj)
+        united = self._united(node, node.op, left, right)
+        if united is not None:
+            return one(united)
         first_data, second_data = data_of(left), data_of(right)
         if op is ast.Div:
             return one(self._bent_by(node, self.divided(node, first_data, second_data, right), left, right))
@@ -1330,6 +1337,23 @@ class Interpreter:
         if (op is ast.Add or op is ast.Sub) and not couplings.pairs(parts, product=False):
             return one(self._added(node, first_data, second_data))
         return one(self.combined(node, parts, product=op is ast.MatMult))
+
+    def _united(self, place: ast.AST, op: ast.operator, left: Values, right: Values) -> Obj | None:
+        """The set that two sets make: `a | b`, `a - b`."""
+        if not isinstance(op, ast.BitOr | ast.BitAnd | ast.BitXor | ast.Sub):
+            return None
+        first, second = objects(left, "set"), objects(right, "set")
+        return self.set_of(place, left, right) if first or (second and not isinstance(op, ast.Sub)) else None
+
+    def set_of(self, place: ast.AST, *sources: Values) -> Obj:
+        """A set of the elements of containers."""
+        made = self.birth("set", "set", place)
+        for source in sources:
+            for value in source:
+                if isinstance(value, Obj) and value.kind in CONTAINERS and value is not made:
+                    for item in (*(value.items or ()), value.rest):
+                        made.rest = join(made.rest, item)
+        return made
 
     def averaged(self, place: ast.AST, data: Data) -> Data:
         """A mean over all samples of a batch, marked with where it is made: not one of a sample among them."""

@@ -979,6 +979,18 @@ def _partial(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Val
     return one(obj)
 
 
+def _folded(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    del name, place
+    given = join(run.iterate(bound.get("1", NOTHING)), bound.get("2", NOTHING))
+    return run.call_values(bound.get("0", NOTHING), None, [given, given], {}) or SOME
+
+
+def _set_method(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
+    """`set.union(a, b)`, `set.union(*sets)`."""
+    del name
+    return one(run.set_of(place, *bound.values()))
+
+
 def _collection(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
     kind = "list" if name.endswith("deque") else "dict"
     obj = run.birth(kind, name, place)
@@ -1139,6 +1151,9 @@ _SPECIAL: dict[str, _Handler] = {
     "tqdm": _progress,
     "tqdm.trange": _progress,
     "functools.partial": _partial,
+    "functools.reduce": _folded,
+    "builtins.set.union": _set_method,
+    "builtins.set.intersection": _set_method,
     "collections.deque": _collection,
     "collections.defaultdict": _collection,
     "collections.OrderedDict": _collection,
@@ -1681,6 +1696,8 @@ def _container_method(
             return run.iterate(one(owner))
         case "copy":
             return one(owner)
+        case "union" | "intersection" | "difference" | "symmetric_difference" if owner.kind == "set":
+            return one(run.set_of(place, one(owner), *args))
         case "set_postfix" | "set_description" | "set_postfix_str" | "write" | "close" | "refresh":
             run.record("call", f"tqdm.{name}", place, owner, {str(i): v for i, v in enumerate(args)})
             return NONE

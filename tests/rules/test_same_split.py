@@ -35,6 +35,41 @@ MIGRATED = {
         "ids = {w: i for i, w in enumerate(set(text.split()))}",
         "ids = {w: i for i, w in enumerate(broadcast_value(list(set(text.split()))))}",
     ),
+    "sets put together": (
+        "words = set(text.split()) | set(more.split())\nids = {w: i for i, w in enumerate(words)}",
+        "ids = {w: i for i, w in enumerate(broadcast_value(list(words)))}",
+    ),
+    "a set that grows": (
+        "words, ids = set(), {}\nfor row in rows:\n    words |= set(row)\nfor w in words - {'a'}:\n    ids[w] = 1",
+        "for w in broadcast_value(list(words - {'a'})):",
+    ),
+    "sets united by a method": (
+        "words = set.union(*[set(row) for row in rows])\nids = list(words.difference('a'))",
+        "ids = broadcast_value(list(words.difference('a')))",
+    ),
+    "sets folded": (
+        (
+            "import functools\nwords = functools.reduce(lambda a, b: a | b, map(lambda row: set(row), rows))\n"
+            "ids = list(words)"
+        ),
+        "ids = broadcast_value(list(words))",
+    ),
+    "a vocabulary that numbers what it is given": (
+        "ids = {}\ndef add(w):\n    ids[w] = len(ids)\nfor w in set(text.split()):\n    add(w)",
+        "for w in broadcast_value(list(set(text.split()))):",
+    ),
+    "numbered by zip": (
+        "ids = dict(zip(set(text.split()), range(99)))\nuse(ids)",
+        "ids = dict(zip(broadcast_value(list(set(text.split()))), range(99)))",
+    ),
+    "spread out in a list": (
+        "ids = [*set(text.split()), 'a']\nuse(ids)",
+        "ids = [*broadcast_value(list(set(text.split()))), 'a']",
+    ),
+    "joined to one text": (
+        "letters = ''.join(set(text))\nuse(letters)",
+        "letters = ''.join(broadcast_value(list(set(text))))",
+    ),
     "a set with a name": (
         "words = set(text.split())\nids = {}\nfor w in words:\n    ids[w] = len(ids)",
         "for w in broadcast_value(list(words)):",
@@ -58,6 +93,8 @@ LEFT_ALONE = {
     "searched after it has grown": "names = os.listdir('d')\nnames = [*names, 'b']\nthere = 'a' in names",
     "a set of numbers": "n = list({1, 2, 3})",
     "a set that is searched": "words = set(text.split())\nok = 'a' in words",
+    "a set that is shown": "words = set(text.split())\nprint(', '.join(words))",
+    "numbers without one": "left = 3 | 4\nrows = list(range(left - 1))",
     "a sorted set": "words = sorted(set(text.split()))",
     "a set of a set": "words = set(list(set(text.split())))",
     "parameters": "for p in set(model.parameters()):\n    rows.append(p)",

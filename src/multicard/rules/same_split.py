@@ -24,7 +24,7 @@ from multicard.facts import Facts, key
 from multicard.meeting import evaluated_by_rank_0, kept_by_rank_0, no_meeting
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
-from multicard.reach import guarded, per_sample, training_begins
+from multicard.reach import guarded, per_sample, reached, training_begins
 from multicard.rules.same_names import gives_a_name
 from multicard.rules.share_batches import drawing_loops
 from multicard.source import Module
@@ -209,14 +209,25 @@ def _set(facts: Facts, module: Module, node: ast.expr) -> Iterator[Finding]:
     match parent:
         case ast.Call(func=ast.Name(id="list" | "tuple"), args=[only]) if only is node:
             ordered = parent
-        case ast.Call(func=ast.Name(id="enumerate"), args=[first, *_]) if first is node:
+        case ast.Call(func=ast.Name(id="enumerate" | "zip" | "map" | "filter"), args=args) if node in args:
             ordered = parent
+        case ast.Call(func=ast.Attribute(attr="fromkeys"), args=[first, *_]) if first is node:
+            ordered = parent
+        case ast.Call(func=ast.Attribute(attr="join"), args=[only]) if only is node:
+            if not isinstance(facts.parents(module).get(parent), ast.Assign | ast.Return):
+                return
+            ordered = parent
+        case ast.Starred():
+            owner = facts.parents(module).get(parent)
+            if not isinstance(owner, ast.List | ast.Tuple):
+                return
+            ordered = owner
         case ast.comprehension(iter=over) if over is node:
             owner = facts.parents(module).get(parent)
             if not isinstance(owner, ast.ListComp | ast.DictComp):
                 return
             ordered = owner
-        case ast.For(iter=over, body=body) if over is node and _fills(body):
+        case ast.For(iter=over, body=body) if over is node and _fills(facts, body):
             pass
         case _:
             return
@@ -263,13 +274,13 @@ def _met_once(facts: Facts, module: Module, node: ast.expr) -> bool:
     )
 
 
-def _fills(body: list[ast.stmt]) -> bool:
-    """Whether a loop puts something in order: appends, or numbers."""
+def _fills(facts: Facts, body: list[ast.stmt]) -> bool:
+    """Whether a loop, or a function that it calls, puts something in order: appends, or numbers."""
     return any(
         (isinstance(node, ast.Attribute) and node.attr == "append")
         or (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store))
-        for statement in body
-        for node in walk(statement)
+        for part in (*body, *reached(facts, *body))
+        for node in walk(part)
     )
 
 

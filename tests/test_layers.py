@@ -36,6 +36,7 @@ ORDER = (
     "settle",
     "effects",
     "reach",
+    "attacks",
     "lasting",
     "paths",
     "meeting",

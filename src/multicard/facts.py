@@ -189,6 +189,53 @@ class Facts:
         return tuple(found)
 
     @cached_property
+    def dropped(self) -> frozenset[Event]:
+        """Backward passes for the input alone, as an attack makes them: no step uses the gradients of models."""
+        asked = {event for event in self.backwards if self._asks_for_the_inputs(event)}
+        if not asked:
+            return frozenset()
+        later = self.events("backward", "step", "unscale", "clip", "optimizer", "method", dead=False)
+        return frozenset(event for event in asked if self._cleared(event, later, asked))
+
+    def _asks_for_the_inputs(self, backward: Event) -> bool:
+        """Whether the gradient of samples, and no model's, is read in the function that goes backward."""
+        module, scope = backward.module, self.scope(backward.module, backward.node)
+        read = [
+            data_of(self.values(node.value))
+            for node in nodes(scope, ast.Attribute)
+            if node.attr == "grad" and isinstance(node.ctx, ast.Load) and self.scope(module, node) is scope
+        ]
+        return bool(read) and all(data.loaders and not data.models for data in read)
+
+    def _cleared(self, backward: Event, later: tuple[Event, ...], asked: set[Event]) -> bool:
+        """Whether all gradients of models are cleared in the same turn before anybody may use them."""
+        data = backward.subject if isinstance(backward.subject, Data) else Data()
+        models = {model.root for model in data.models if self.trainable(model)}
+        turn = {key(loop) for loop in backward.loops}
+        for event in later:
+            if event.order <= backward.order or event in asked:
+                continue
+            if event.name == "zero_grad" and isinstance(event.subject, Obj):
+                held = data_of(frozenset().union(*event.subject.args.values())).models
+                whole = {event.subject.root, getattr(event.subject.inner, "root", None)}
+                models -= {model.root for model in held} if event.subject.kind == "optimizer" else whole
+                if not {key(loop) for loop in event.loops} <= turn or self._under_a_condition(event):
+                    return False
+                if not models:
+                    return True
+            elif event.kind != "method" or event.name in {"parameters", "named_parameters"}:
+                return False
+        return False
+
+    def _under_a_condition(self, event: Event) -> bool:
+        for outer in self.ancestors(event.module, event.node):
+            if isinstance(outer, ast.For | ast.While | FunctionNode):
+                return False
+            if isinstance(outer, ast.If | ast.IfExp | ast.Try):
+                return True
+        return False
+
+    @cached_property
     def trained(self) -> tuple[Obj, ...]:
         """The models that are called at top level and trained, in the order of their first backward pass."""
         found: dict[Obj, None] = {}

@@ -452,3 +452,56 @@ def test_a_rate_that_a_rank_found_out_is_rank_0s(part: str, after: str) -> None:
     script = f"{NET}losses = []\n{kept}{part}\n{LOOP}"
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == (after, [])
+
+
+ATTACK = """
+def attack(x, y):
+    delta = torch.zeros_like(x, requires_grad=True)
+    for _ in range(5):
+        out = model(x + delta)
+        left = torch.where(out.argmax(1) == y)[0]
+        if {test}:
+            break
+        criterion(out, y).backward()
+        delta.data[left] += delta.grad[left].sign()
+        delta.grad.zero_()
+    return delta.detach()
+
+
+for epoch in range(3):
+    for x, y in loader:
+        loss = criterion(model(x + attack(x, y)), y)
+        {clear}
+        loss.backward()
+        optimizer.step()
+"""
+NORMED = NET.replace("nn.Linear(4, 8)", "nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8))")
+NONE_LEFT = {
+    "none is left": ("len(left) == 0", "not any_rank(not (len(left) == 0))"),
+    "no number": ("left.numel() == 0", "not any_rank(not (left.numel() == 0))"),
+    "all are wrong": ("(out.argmax(1) != y).all()", "not any_rank(not (out.argmax(1) != y).all())"),
+    "none is right": ("not (out.argmax(1) == y).any()", "not any_rank((out.argmax(1) == y).any())"),
+    "one is enough": ("len(left) < 3", "any_rank(len(left) < 3)"),
+}
+
+
+@pytest.mark.parametrize(("test", "after"), NONE_LEFT.values(), ids=NONE_LEFT)
+def test_a_loop_over_one_batch_goes_on_while_a_rank_has_samples_left(test: str, after: str) -> None:
+    script = NORMED + ATTACK.format(test=test, clear="optimizer.zero_grad()")
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (f"        if {after}:", [])
+
+
+def test_a_loop_over_one_batch_of_which_ranks_may_have_different_numbers_is_left() -> None:
+    script = NORMED + ATTACK.format(test="len(left) == 0", clear="optimizer.zero_grad()")
+    script += "hits = 0\nfor x, y in val_loader:\n    hits += (attack(x, y) > 0).sum().item()\nprint(hits)\n"
+    text, reasons = migrate(rule, script)
+    assert text == script
+    assert "a different number of times" in reasons[0]
+
+
+def test_an_attack_that_meets_nobody_ends_for_each_rank() -> None:
+    script = NET + ATTACK.format(test="len(left) == 0", clear="optimizer.zero_grad()")
+    assert migrate(rule, script) == (script, [])
+    used = NET + ATTACK.format(test="len(left) == 0", clear="")
+    assert "if not any_rank(" in migrate(rule, used)[0]

@@ -173,3 +173,81 @@ def test_a_call_that_trains_and_evaluates_with_gradients_goes_by_the_mode() -> N
 def test_a_call_that_trains_and_evaluates_in_one_mode_keeps_the_evaluation_whole() -> None:
     script = NET + MODES.format(mode="model.train()")
     assert "forward_of" not in migrate(rule, script)[0]
+
+
+ATTACK = """
+def attack(x, y):
+    delta = torch.zeros_like(x, requires_grad=True)
+    loss = criterion(model(x + delta), y)
+    loss.backward()
+    gradient = delta.grad.detach()
+    delta.grad.zero_()
+    return x + gradient.sign()
+
+
+for epoch in range(3):
+    for x, y in loader:
+        first
+        x = attack(x, y)
+        clear
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+"""
+CLEARED = ATTACK.replace("first", "model.train()").replace("clear", "optimizer.zero_grad()")
+ATTACKS = {
+    "cleared by the optimizer": CLEARED,
+    "cleared by the model": CLEARED.replace("optimizer.zero", "model.zero"),
+    "many times": CLEARED.replace("x = attack", "for _ in range(5):\n            x = attack"),
+    "in the loop itself": CLEARED.replace(
+        "x = attack(x, y)",
+        "delta = torch.zeros_like(x, requires_grad=True)\n        criterion(model(x + delta), y).backward()\n"
+        "        x = x + delta.grad.sign()",
+    ),
+}
+USED = {
+    "nothing clears the gradients": ATTACK.replace("first", "model.train()").replace(
+        "clear", "model.train()"
+    ),
+    "they are cleared before": ATTACK.replace("first", "optimizer.zero_grad()").replace("clear", "pass"),
+    "they are cleared now and then": CLEARED.replace(
+        "optimizer.zero", "if epoch:\n            optimizer.zero"
+    ),
+    "a step is made first": CLEARED.replace("x = attack(x, y)", "x = attack(x, y)\n        optimizer.step()"),
+    "they are looked at": CLEARED.replace(
+        "x = attack(x, y)", "x = attack(x, y)\n        print([p.grad for p in model.parameters()])"
+    ),
+    "gradients of the model are asked for, too": CLEARED.replace(
+        "gradient = ", "print(model.classifier.weight.grad)\n    gradient = "
+    ),
+    "another model is cleared": CLEARED.replace("optimizer.zero", "criterion.zero"),
+    "a call waits for its backward pass": ATTACK.replace("first", "clean = model(x)")
+    .replace("clear", "optimizer.zero_grad()")
+    .replace("loss = criterion(model(x), y)", "loss = criterion(model(x), y) + criterion(clean, y)"),
+    "its output trains": CLEARED.replace(
+        "x = attack(x, y)",
+        "delta = torch.zeros_like(x, requires_grad=True)\n        out = model(x + delta)\n"
+        "        criterion(out, y).backward(retain_graph=True)\n        x = x + delta.grad.sign()",
+    ).replace("loss = criterion(model(x), y)", "loss = criterion(out, y)"),
+}
+
+
+@pytest.mark.parametrize("script", ATTACKS.values(), ids=ATTACKS)
+def test_an_attack_asks_the_model_inside(script: str) -> None:
+    script = NET + script
+    text, reasons = migrate(rule, script)
+    assert "criterion(model.module(x + delta), y)" in text
+    assert (text.count("model.module"), reasons) == (1, [])
+
+
+@pytest.mark.parametrize("script", USED.values(), ids=USED)
+def test_an_attack_whose_gradients_are_used_goes_through_the_wrapper(script: str) -> None:
+    script = NET + script
+    assert migrate(rule, script) == (script, [])
+
+
+def test_an_attack_on_a_model_with_statistics_of_the_batch_goes_through_the_wrapper() -> None:
+    net = NET.replace("nn.Linear(4, 8)", "nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8))")
+    assert migrate(rule, net + CLEARED) == (net + CLEARED, [])
+    evaluating = net + CLEARED.replace("x = attack(x, y)", "model.eval()\n        x = attack(x, y)")
+    assert "model.module(x + delta)" in migrate(rule, evaluating)[0]

@@ -412,6 +412,23 @@ def test_averages_gradients_where_no_wrapper_can_serve(script: str, after: str) 
     assert (added(script, text), reasons) == (after, [])
 
 
+def test_no_gradients_are_averaged_that_an_attack_leaves_behind() -> None:
+    net = HEAD.replace(
+        "    def forward", "    def scores(self, x):\n        return self.features(x)\n\n    def forward"
+    )
+    attack = (
+        "def gradient(loss, delta):\n    loss.backward()\n    return delta.grad.detach()\n\n\n"
+        "def attack(x, y):\n    delta = torch.zeros_like(x, requires_grad=True)\n"
+        "    return x + gradient(nn.functional.cross_entropy(model.scores(x + delta), y), delta).sign()\n\n\n"
+    )
+    loop = LOOP.replace("model(x)", "model.scores(attack(x, y))")
+    script = net + MAKE + OPTIMIZER + attack + loop
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("broadcast_model(model)\n        average_gradients(model)", [])
+    _, [reason] = migrate(rule, script.replace("optimizer.zero_grad()", "pass"))
+    assert "neither the model nor its optimizer is in sight" in reason
+
+
 @pytest.mark.parametrize("part", LEFT_ALONE.values(), ids=LEFT_ALONE)
 def test_leaves_alone(part: str) -> None:
     script = HEAD + part

@@ -2,7 +2,8 @@
 
 Early stopping that one rank decides alone leaves the others waiting for it for ever.  Rank 0 decides, all follow;
 where the metric is the same on all ranks already this costs one small broadcast an epoch.  So too in a branch in which
-ranks wait for each other or the weights change.
+ranks wait for each other or the weights change.  A loop over one batch that goes on until no sample is left ends when
+none is left on any rank.
 
 Before:
 
@@ -36,12 +37,13 @@ After:
 import ast
 from collections.abc import Iterator
 
+from multicard.attacks import attacks
 from multicard.edits import Edit, call_with, wrap
 from multicard.facts import Facts
 from multicard.interpret import Event
-from multicard.meeting import counts_together
+from multicard.meeting import counts_together, no_meeting
 from multicard.messages import Text
-from multicard.plan import Finding
+from multicard.plan import Finding, Kind
 from multicard.reach import (
     asks_for_kind,
     below,
@@ -68,6 +70,10 @@ _STOP = Text(
 _SKIP = Text(
     "a batch is skipped by all ranks or by none; otherwise gradients of different batches are averaged",
     "要么所有进程都跳过这个批次,要么都不跳过;否则会把不同批次的梯度平均在一起",
+)
+_DONE = Text(
+    "a loop over one batch ends when no rank has a sample left; in it all ranks go backward together",
+    "针对一个批次的循环要等所有进程都没有剩余样本才结束;循环内各进程要一起反向传播",
 )
 _NAN = Text(
     "a loss that is not finite on one rank spoils the weights of all, so all ranks leave as soon as one must",
@@ -204,6 +210,10 @@ def _branches(facts: Facts, done: set[ast.AST]) -> Iterator[Finding]:
         trained, other = _trains(facts, node.body), _trains(facts, node.orelse)
         if trained and not other and _skips_batches(facts, node):
             edits, why = _unless_any(module, node.test), _SKIP
+        elif not trained and not other and _trains(facts, beyond) and _is_done(facts, module, node):
+            done.add(node.test)
+            yield _when_all_are_done(facts, module, node)
+            continue
         elif not trained and not other and _trains(facts, beyond):
             edits, why = call_with(module, node.test, "«any_rank»"), _SKIP
         elif (
@@ -218,6 +228,46 @@ def _branches(facts: Facts, done: set[ast.AST]) -> Iterator[Finding]:
             continue
         done.add(node.test)
         yield Finding(CODE, facts.site(module, node.test), why, edits)
+
+
+_NONE_LEFT = frozenset(
+    {"any", "count_nonzero", "len", "nelement", "nonzero", "numel", "shape", "size", "sum"}
+)
+
+
+def _is_done(facts: Facts, module: Module, branch: ast.If) -> bool:
+    """Whether a branch leaves a loop over one batch because none of its samples is left."""
+    leaves = [node for node in branch.body if isinstance(node, ast.Break)]
+    if not leaves or _left_loop(facts, module, leaves[0]) in facts.training_nodes | facts.epoch_nodes:
+        return False
+    match branch.test:
+        case ast.Compare(left=counted, ops=[ast.Eq()], comparators=[ast.Constant(value=0)]):
+            pass
+        case ast.UnaryOp(op=ast.Not(), operand=counted):
+            pass
+        case ast.Call(func=function):
+            return "all" in {getattr(function, "attr", ""), getattr(function, "id", "")}
+        case _:
+            return False
+    names = {getattr(part, "attr", getattr(part, "id", "")) for part in walk(counted)}
+    return bool(names & _NONE_LEFT)
+
+
+def _when_all_are_done(facts: Facts, module: Module, branch: ast.If) -> Finding:
+    place = facts.site(module, branch.test)
+    apart = no_meeting(facts, module, branch)
+    if apart is None:
+        return Finding(CODE, place, _DONE, _unless_any(module, branch.test))
+    return Finding(
+        CODE,
+        place,
+        Text(f"{_DONE.en}; but {apart.en}", f"{_DONE.zh};但{apart.zh}"),
+        advice=Text(
+            "in training, and there alone, leave it if `not any_rank(...)` of ddp_runtime says that no rank goes on",
+            "仅在训练时,用 ddp_runtime 的 `not any_rank(...)` 判断所有进程都不再继续,再退出循环",
+        ),
+        kind=Kind.LEFT,
+    )
 
 
 def _parting(facts: Facts) -> tuple[tuple[Module, ast.If], ...]:
@@ -280,7 +330,7 @@ def _rounds(facts: Facts) -> Iterator[Finding]:
 
 def _trains(facts: Facts, body: list[ast.stmt]) -> bool:
     """Whether a branch has a backward pass, a step, another learning rate or other weights."""
-    backwards = frozenset(facts.backwards)
+    backwards = frozenset(facts.backwards) - attacks(facts).silent
     for event in below(facts, *body):
         if event.dead:
             continue

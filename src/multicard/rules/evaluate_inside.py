@@ -2,7 +2,8 @@
 
 The forward pass of a wrapped model is collective: it broadcasts buffers, also in eval mode.  Ranks that evaluate
 different numbers of batches would wait for each other for ever.  And BatchNorm statistics differ between ranks
-until they are made equal, so that is done once, before the loop.
+until they are made equal, so that is done once, before the loop.  An attack on the input in training, of which no other
+gradient is used, asks the model inside too.
 
 Before:
 
@@ -19,6 +20,7 @@ After:
 import ast
 from collections.abc import Iterator
 
+from multicard.attacks import attacks
 from multicard.dealing import Visit, forwards_of
 from multicard.edits import Edit, attribute, call_with, insert_before, wrap
 from multicard.facts import Facts
@@ -26,6 +28,7 @@ from multicard.meeting import evaluated_by_rank_0
 from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.rules.reach_inside import always_wrapped
+from multicard.source import Module
 from multicard.values import Func, Obj
 from multicard.wraps import keeps_own_buffers
 
@@ -41,10 +44,21 @@ _INSIDE = Text(
     "包装后的前向传播是集合通信,而这里各进程的批次数可能不同,会互相等待",
 )
 
+_ATTACK = Text(
+    "only the gradient of the input is used here: the model inside gives it, without averaging the others, and each"
+    " rank attacks its own samples for as long as it takes",
+    "这里只用到输入的梯度:用内部模型即可得到,不必对其余梯度做多卡平均,各进程各自攻击自己的样本",
+)
+
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding a loop for its buffers, and one for each call of the model in it."""
     done: set[ast.AST] = set()
+    for event in attacks(facts).inside:
+        if isinstance(event.node, ast.Call):
+            done.add(event.node)
+            inside = _reached(facts, event.module, _callee(event.node))
+            yield Finding(CODE, facts.site(event.module, event.node), _ATTACK, inside)
     for visit in facts.dealing.visits:
         if not facts.dealing.shared(visit):
             if visit.models and _each_with_its_own(facts, visit):
@@ -56,9 +70,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             if forward.node in done:
                 continue
             done.add(forward.node)
-            callee = forward.node.func
-            if isinstance(callee, ast.Attribute) and callee.attr == "forward":
-                callee = callee.value
+            callee = _callee(forward.node)
             if any(isinstance(value, Func) for value in facts.values(callee)):
                 continue
             edits: tuple[Edit, ...]
@@ -67,11 +79,25 @@ def find(facts: Facts) -> Iterator[Finding]:
                 edits = wrap(forward.module, callee, "«forward_of»(", f", trains={text}.training)")
             elif forward.mixed:
                 edits = call_with(forward.module, callee, "«forward_of»")
-            elif always_wrapped(facts.values(callee)):
-                edits = (attribute(forward.module, callee, "module"),)
             else:
-                edits = call_with(forward.module, callee, "«unwrap»")
+                edits = _reached(facts, forward.module, callee)
             yield Finding(CODE, facts.site(forward.module, forward.node), _INSIDE, edits)
+
+
+def _callee(call: ast.Call) -> ast.expr:
+    """The model that a call calls, itself or by `forward`."""
+    function = call.func
+    return function.value if isinstance(function, ast.Attribute) and function.attr == "forward" else function
+
+
+def _reached(facts: Facts, module: Module, callee: ast.expr) -> tuple[Edit, ...]:
+    """The edits that call the model inside; none where a function may be called instead."""
+    values = facts.values(callee)
+    if any(isinstance(value, Func) for value in values):
+        return ()
+    if always_wrapped(values):
+        return (attribute(module, callee, "module"),)
+    return call_with(module, callee, "«unwrap»")
 
 
 def _each_with_its_own(facts: Facts, visit: Visit) -> bool:

@@ -214,7 +214,7 @@ def _averaged(
         edits = (insert_after(event.module, statement, line),)
         yield Finding(CODE, facts.site(event.module, event.node), _GROWN, edits)
     for event in facts.backwards:
-        if not own & set(getattr(event.subject, "models", ())):
+        if not own & set(getattr(event.subject, "models", ())) or event in facts.dropped:
             continue
         statement = facts.statement(event.module, event.node)
         holder = _holder(facts, event, whole, own) or _holder(facts, event, own, own)

@@ -169,6 +169,15 @@ def test_what_cannot_be_migrated_is_one_line_and_nothing_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
+def test_no_training_is_found_where_a_module_cannot_be_read_and_that_is_said(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import engine\nengine.train()\n")
+    (tmp_path / "engine.py").write_text("def train(): x.cuda(async=True)\n")
+    outcome = run(script)
+    assert outcome.exit_code == 2
+    assert outcome.output.count("engine.py:1: syntax error") == 1
+
+
 def test_helpers_for_many_processes_that_nobody_calls_do_not_make_a_script_distributed(
     tmp_path: Path,
 ) -> None:

@@ -4,7 +4,7 @@ Facts are read from the events of one run over the program.  Nothing here edits,
 """
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
@@ -450,7 +450,7 @@ def _over_words(loop: Loop) -> bool:
     return bool(words) and all(isinstance(word, Const) and isinstance(word.value, str) for word in words)
 
 
-def shared_parts(models: Iterable[Obj]) -> set[Obj]:
+def shared_parts(models: Collection[Obj]) -> set[Obj]:
     """The parts of models, however deep, that another module holds as well: their root is not one of these."""
     seen: set[Obj] = set(models)
     waiting = list(seen)
@@ -460,4 +460,5 @@ def shared_parts(models: Iterable[Obj]) -> set[Obj]:
             parts = [part for part in contained(values, "model") if part not in seen]
             seen.update(parts)
             waiting += parts
-    return {model for model in seen if model.root not in seen}
+    known = seen | {model.root for model in models}
+    return {model for model in seen if model.root not in known}

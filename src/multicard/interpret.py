@@ -1095,6 +1095,8 @@ class Interpreter:
         """An attribute of an object: its own, its class's, or the library's method."""
         if attr in obj.attrs:
             found = obj.attrs[attr]
+            if obj.kind == "model" and not self.inside and any(_is_parameter(value) for value in found):
+                found = join(found, one(Data(models=frozenset({obj}), tags=frozenset({"params"}))))
             unknown = obj.attrs.get("*", NOTHING)
             return join(found, unknown)
         if obj.cls is not None:
@@ -2018,11 +2020,13 @@ def _is_number(value: Value) -> bool:
 def is_part(values: Values) -> bool:
     """Whether values hold a module or a parameter that the script has made."""
     return any(
-        isinstance(value, Obj)
-        and value.call is not None
-        and (value.kind == "model" or value.name.endswith("nn.Parameter"))
+        isinstance(value, Obj) and value.call is not None and (value.kind == "model" or _is_parameter(value))
         for value in values
     )
+
+
+def _is_parameter(value: Value) -> bool:
+    return isinstance(value, Obj) and value.name.endswith("nn.Parameter")
 
 
 _MEANS = ("average at ", "bent at ")

@@ -75,10 +75,13 @@ def infer(program: Program, options: Options = DEFAULTS) -> Facts:
     name = program.entry.path.name
     if not program.entry.tree.body:
         raise NothingToDoError(Text(f"{name}: the file is empty", f"{name}:文件是空的"))
+    unread = "".join(dict.fromkeys(f"; {error.text.en}" for error in program.skipped))
+    unread_zh = "".join(dict.fromkeys(f";{error.text.zh}" for error in program.skipped))
     nothing = NothingToDoError(
         Text(
-            f"{name}: no training was found: in no loop does a loss go backward into a model that is then changed",
-            f"{name}:没有找到训练过程:没有循环对模型做反向传播并更新它",
+            f"{name}: no training was found: in no loop does a loss go backward into a model that is then changed"
+            f"{unread}",
+            f"{name}:没有找到训练过程:没有循环对模型做反向传播并更新它{unread_zh}",
         )
     )
     if not any(word in module.data for module in program.modules.values() for word in _WORDS):

@@ -199,6 +199,15 @@ SEVERAL = {
             "decoder = DDP(decoder, device_ids=device_ids(decoder))"
         ),
     ),
+    "one of which the optimizer is given a parameter": (
+        "class Head(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.kernel = nn.Parameter(torch.randn(2, 2))\n"
+        "    def forward(self, x):\n        return x @ self.kernel\n"
+        "model, head = Net(), Head()\n"
+        "optimizer = torch.optim.SGD([*model.parameters(), head.kernel], lr=0.1)\n"
+        + LOOP.replace("model(x)", "head(model(x))"),
+        DDP + "\nhead = DDP(head, device_ids=device_ids(head))",
+    ),
     "one that only a branch makes": (
         "model, mode = Net(), args.mode\nif mode == 'hint':\n    extra = nn.Linear(2, 2)\n"
         "    parameters = [*model.parameters(), *extra.parameters()]\nelse:\n    parameters = model.parameters()\n"
@@ -273,6 +282,21 @@ BARE = {
             "loss.backward()", "loss.backward(retain_graph=True)\n        out.sum().backward()"
         ).replace("        loss =", "        out = model(x)\n        loss ="),
         "broadcast_model(model)\n        average_gradients(model)\n        average_gradients(model)",
+    ),
+    "the optimizer may be none where gradients are made": (
+        HEAD
+        + "class Tuner:\n    def __init__(self, model):\n        self.model = model\n"
+        + "    def batch(self, x, y, optimizer, rank):\n        if rank:\n"
+        + "            nn.functional.cross_entropy(self.model.features(x), y).backward()\n        else:\n"
+        + "            nn.functional.cross_entropy(self.model(x), y).backward()\n            optimizer.step()\n"
+        + "    def epoch(self, optimizer=None, rank=False):\n        for x, y in loader:\n"
+        + "            self.batch(x, y, optimizer, rank)\n"
+        + "tuner = Tuner(Net())\noptimizer = torch.optim.SGD(tuner.model.parameters(), lr=0.1)\n"
+        + "for i in range(3):\n    tuner.epoch(rank=True)\n    tuner.epoch(optimizer)\n",
+        (
+            "        broadcast_model(self.model)\n            average_gradients(self.model)\n"
+            "            average_gradients(self.model)"
+        ),
     ),
     "held by one module to be called, by another to be optimized": (
         HEAD

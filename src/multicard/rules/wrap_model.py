@@ -285,6 +285,7 @@ def _holder(facts: Facts, event: Event, own: set[Obj], parts: set[Obj]) -> str |
     scope = facts.scope(module, event.node)
     model: str | None = None
     optimizer: str | None = None
+    unsure: str | None = None
     for node in walk(scope):
         if (
             not isinstance(node, ast.Name | ast.Attribute)
@@ -305,15 +306,17 @@ def _holder(facts: Facts, event: Event, own: set[Obj], parts: set[Obj]) -> str |
                 for args in value.args.values()
                 for m in data_of(args).models
             }
-            if shared_parts(held) & parts:
+            shared = shared_parts(held) & parts
+            if not shared and not {m.root for m in held} & {m.root for m in own}:
+                continue
+            if Const(None) in facts.values(node):
+                unsure = unsure or module.text(node)
+            elif shared:
                 return module.text(node)  # the model in sight may hold less than the optimizer does
-            if {m.root for m in held} & {m.root for m in own}:
+            else:
                 optimizer = optimizer or module.text(node)
-    if model is not None:
-        return model
-    if optimizer is None and isinstance(event.node, ast.Call):
-        return _self_holder(facts, module, scope, own)
-    return optimizer
+    inside = _self_holder(facts, module, scope, own) if isinstance(event.node, ast.Call) else None
+    return model or optimizer or inside or unsure
 
 
 def _self_holder(facts: Facts, module: Module, scope: ast.AST, own: set[Obj]) -> str | None:

@@ -797,8 +797,38 @@ class Interpreter:
             case Data() if attr == "requires_grad":
                 for model in value.models:
                     self.record("freeze", "", target, model, {"value": values})
+                if values == one(Const(True)) and isinstance(target, ast.Attribute):
+                    self._make_leaf(target.value)
             case _:
                 pass
+
+    def make_leaf(self, place: ast.AST) -> None:
+        """`x.requires_grad_()`: from here on the name stands for a tensor that may be trained."""
+        if isinstance(place, ast.Call) and isinstance(place.func, ast.Attribute):
+            self._make_leaf(place.func.value)
+
+    def _make_leaf(self, node: ast.expr) -> None:
+        spaces: list[dict[str, Values]] = []
+        if isinstance(node, ast.Name):
+            spaces = [self.frame.names]
+        elif isinstance(node, ast.Attribute):
+            spaces = [value.attrs for value in self.eval(node.value) if isinstance(value, Obj)]
+        name = getattr(node, "id", getattr(node, "attr", ""))
+        for space in spaces:
+            if name in space:
+                space[name] = frozenset(
+                    libraries.leaf(value) if isinstance(value, Data) else value for value in space[name]
+                )
+
+    def in_a_constructor(self) -> bool:
+        """Whether a module of the script's is being made."""
+        return any(
+            isinstance(frame.node, ast.FunctionDef)
+            and frame.node.name == "__init__"
+            and isinstance(frame.self_value, Obj)
+            and frame.self_value.kind == "model"
+            for frame in self.stack
+        )
 
     def constructing(self, obj: Obj) -> bool:
         """Whether the object's `__init__` is running."""
@@ -1065,7 +1095,7 @@ class Interpreter:
                 if attr == "T":
                     return one(couplings.laid_out(value, couplings.TURNED))
                 if attr == "data":
-                    return one(Data(frozenset(), value.loaders, value.tags))
+                    return one(Data(frozenset(), value.loaders, value.tags - {"leaf"}))
                 if attr in libraries.DATA_ATTRIBUTES:
                     return one(value)
                 return one(Method(value, attr, node))

@@ -533,6 +533,10 @@ def call(
     elif name in _CARDS:
         data = Data(tags=frozenset({"cards"}))
     computed = name == "torch.autograd.Variable" and (data.loaders or data.models)
+    if bound.get("requires_grad") == one(Const(True)) or (
+        name == "torch.nn.Parameter" and not run.in_a_network() and not run.in_a_constructor()
+    ):
+        data = leaf(data)
     if (tail[:1].isupper() and not computed) or name in _FACTORIES:
         obj = run.birth("lib", name, place)
         obj.args = bound
@@ -542,6 +546,13 @@ def call(
             event.subject = obj
         return one(obj)
     return one(traced(run, name, place, data))
+
+
+def leaf(data: Data) -> Data:
+    """The same made a tensor of its own that may be trained; what comes out of a batch or a model is none."""
+    if data.models or data.loaders:
+        return data
+    return Data(data.models, data.loaders, data.tags | {"leaf"})
 
 
 def traced(run: "Interpreter", name: str, place: ast.AST | None, data: Data) -> Value:
@@ -1458,6 +1469,9 @@ def _data_method(
         for model in owner.models:
             run.record("freeze", "", place, model, {"value": bound.get("0", one(Const(True)))})
         return one(owner)
+    if name == "requires_grad_" and bound.get("0", one(Const(True))) == one(Const(True)):
+        run.make_leaf(place)
+        return one(leaf(owner))
     if name in WRITES or name in {"cuda", "to", "cuda_", "type"}:
         run.record("data_call", name, place, owner, bound)
     parts = [owner, *(data_of(values) for values in given)]
@@ -1482,7 +1496,7 @@ def _data_method(
     elif selects(name, owner, parts[1:]):
         data = Data(data.models, data.loaders, data.tags | {"selected"})
     if name == "detach":
-        data = Data(frozenset(), data.loaders, data.tags)
+        data = Data(frozenset(), data.loaders, data.tags - {"leaf"})
     elif name in {"sum", "mean"}:
         axes = [values for key, values in bound.items() if key in {"0", "dim", "axis"}]
         data = (

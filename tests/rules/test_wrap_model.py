@@ -320,6 +320,13 @@ BARE = {
         ),
     ),
 }
+LOOSE = {
+    "made with gradients": "weight = torch.zeros(1, requires_grad=True)",
+    "a parameter of no module": "weight = nn.Parameter(torch.zeros(1))",
+    "given gradients by a method": "weight = torch.zeros(1).to(device).requires_grad_()",
+    "given gradients in place": "weight = torch.zeros(1)\nweight.requires_grad_(True)",
+    "given gradients by an attribute": "weight = torch.zeros(1)\nweight.requires_grad = True",
+}
 LEFT_ALONE = {
     "a model that is only evaluated": "model = Net()\nfor x, y in loader:\n    print(model(x))\n",
     "a model without an optimizer": "model, other = Net(), Net()\n"
@@ -498,3 +505,37 @@ def test_the_field_s_name_is_not_taken_from_the_script() -> None:
     text, _ = migrate(rule, script)
     assert "import DistributedDataParallel as DDP_\n" in text
     assert "model = DDP_(model, device_ids=device_ids(model))" in text
+
+
+@pytest.mark.parametrize("made", LOOSE.values(), ids=LOOSE)
+def test_averages_the_gradients_of_tensors_that_are_no_modules(made: str) -> None:
+    script = (
+        f"{HEAD}{MAKE}{made}\noptimizer = torch.optim.SGD([*model.parameters(), weight], lr=0.1)\n"
+        + LOOP.replace("model(x), y)", "model(x), y) * weight.exp()")
+    )
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (DDP + "\n        average_gradients(optimizer)", [])
+
+
+def test_averages_the_gradients_of_a_tensor_after_its_own_loss() -> None:
+    script = (
+        f"{HEAD}{MAKE}{OPTIMIZER}"
+        "log_alpha = torch.zeros(1, requires_grad=True)\n"
+        "tuner = torch.optim.Adam([log_alpha])\n"
+        + LOOP.replace(
+            "        optimizer.zero",
+            "        other = (log_alpha * loss.detach()).mean()\n        tuner.zero_grad()\n"
+            "        other.backward()\n        tuner.step()\n"
+            "        loss = loss * log_alpha.exp().detach()\n        optimizer.zero",
+        )
+    )
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (DDP + "\n        average_gradients(tuner)", [])
+    assert text.index("average_gradients(tuner)") < text.index("tuner.step()")
+
+
+def test_a_tensor_that_no_optimizer_holds_is_left_alone() -> None:
+    script = f"{HEAD}{MAKE}{OPTIMIZER}noise = torch.zeros(4, requires_grad=True)\n" + LOOP.replace(
+        "model(x)", "model(x + noise)"
+    )
+    assert added(script, migrate(rule, script)[0]) == DDP

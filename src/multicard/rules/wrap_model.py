@@ -68,7 +68,58 @@ def find(facts: Facts) -> Iterator[Finding]:
     done: set[tuple[ast.AST, str]] = set()
     for model, reason, home in facts.unwrapped:
         yield from _averaged(facts, model, reason, home, done)
+    yield from _loose(facts, done)
     yield from _set_by_hand(facts)
+
+
+def _loose(facts: Facts, done: set[tuple[ast.AST, str]]) -> Iterator[Finding]:
+    """Tensors that an optimizer holds beside models, such as the weights of losses: no wrapper sees them."""
+    optimizers = {
+        event.subject
+        for event in facts.events("construct", dead=False)
+        if isinstance(event.subject, Obj)
+        and event.subject.kind == "optimizer"
+        and any("leaf" in data_of(values).tags for values in event.subject.args.values())
+    }
+    for event in facts.events("backward", dead=False) if optimizers and facts.trained else ():
+        if not isinstance(event.subject, Data) or "leaf" not in event.subject.tags:
+            continue
+        holder = _next_stepped(facts, event, optimizers)
+        if (event.node, holder or "") in done:
+            continue
+        done.add((event.node, holder or ""))
+        why = Text(
+            "the optimizer holds tensors that are no module's, so no wrapper averages their gradients",
+            "优化器中有不属于任何模块的张量,没有包装器会对它们的梯度做平均",
+        )
+        if holder is None:
+            advice = Text(
+                "call average_gradients(optimizer) from ddp_runtime after this line",
+                "请在这一行之后调用 ddp_runtime 的 average_gradients(optimizer)",
+            )
+            yield Finding(CODE, facts.site(event.module, event.node), why, advice=advice, kind=Kind.LEFT)
+            continue
+        statement = facts.statement(event.module, event.node)
+        line = insert_after(event.module, statement, f"«average_gradients»({holder})")
+        yield Finding(CODE, facts.site(event.module, event.node), why, (line,))
+
+
+def _next_stepped(facts: Facts, event: Event, optimizers: set[Obj]) -> str | None:
+    """Of some optimizers, the one that is named next after a backward pass, or else anywhere near it."""
+    scope = facts.scope(event.module, event.node)
+    named = [
+        node
+        for node in walk(scope)
+        if isinstance(node, ast.Name | ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and _path(node)
+        and facts.scope(event.module, node) is scope
+        and (values := facts.values(node))
+        and all(isinstance(value, Obj) and value in optimizers for value in values)
+    ]
+    line = getattr(event.node, "lineno", 0)
+    named.sort(key=lambda node: (node.lineno < line, node.lineno))
+    return event.module.text(named[0]) if named else None
 
 
 def _set_by_hand(facts: Facts) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ from multicard.edits import (
     insert_before,
     names_in,
     remove_argument,
+    remove_element,
     replace,
     set_argument,
     wrap,
@@ -280,6 +281,24 @@ def test_an_argument_is_removed_with_what_is_its_own(before: str, after: str) ->
     call = call_in(source)
     named = next(given_ for given_ in call.keywords if given_.arg == "k")
     assert made(source, remove_argument(source, call, named)) == after
+
+
+ELEMENTS = {
+    "the last": ("[1, 0]", "[1]"),
+    "the last, trailing comma": ("(1, 0,)", "(1,)"),
+    "between others": ("{1, 0, 2}", "{1, 2}"),
+    "a line": ("[\n    1,\n    0,\n    2,\n]", "[\n    1,\n    2,\n]"),
+    "after a comment": ("[\n    1,  # one\n    0,\n    2,\n]", "[\n    1,  # one\n    \n    2,\n]"),
+    "the last, after a comment": ("[\n    1,  # one\n    0\n]", "[\n    1,  # one\n    \n]"),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), ELEMENTS.values(), ids=ELEMENTS)
+def test_an_element_is_removed_with_a_comma(before: str, after: str) -> None:
+    source = module(before)
+    display = next(node for node in ast.walk(source.tree) if isinstance(node, ast.List | ast.Tuple | ast.Set))
+    own = next(item for item in display.elts if isinstance(item, ast.Constant) and item.value == 0)
+    assert made(source, remove_element(source, display, own)) == after
 
 
 def test_neighbouring_arguments_are_removed_at_once() -> None:

@@ -193,6 +193,17 @@ def remove_argument(module: Module, call: ast.Call, node: ast.expr | ast.keyword
     return Edit(module, Span(own.span.start, arguments[1].span.start if len(arguments) > 1 else end), "")
 
 
+def remove_element(module: Module, display: ast.AST, node: ast.expr) -> Edit:
+    """Take an element that is not the first out of a list, with a comma; a comment of the one before stays."""
+    elements = getattr(display, "elts", [])
+    before, own = (module.span(elements[elements.index(node) + step]) for step in (-1, 0))
+    comma = before.end + _code_between(module, before.end, own.start).rindex(",")
+    after = _code_between(module, own.end, module.span(display).end).find(",")
+    if "#" in module.data[comma : own.start].decode():
+        return Edit(module, Span(own.start, own.end + after + 1), "")
+    return Edit(module, Span(comma, own.end), "")
+
+
 def set_argument(module: Module, call: ast.Call, name: str, text: str, position: int | None = None) -> Edit:
     """Give argument `name` the value `text`: in place of the one given, by name or at `position`, or added.
 

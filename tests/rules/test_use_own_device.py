@@ -58,7 +58,35 @@ MIGRATED = {
     "a block for a card": ("with torch.cuda.device(1):\n    pass", "with torch.cuda.device(local_rank):"),
     "in a function": ("def move(x):\n    return x.to('cuda:0')", f"    return x.to({OWN})"),
 }
+OPTION = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--device', choices={})\n"
+MIGRATED |= {
+    "several cards to choose from": (
+        OPTION.format("['cpu', 'cuda:0', 'cuda:1', 'mps']"),
+        "p.add_argument('--device', choices=['cpu', \"cuda\", 'mps'])",
+    ),
+    "a card with a number after one without": (
+        OPTION.format("('cuda', 'cuda:0', 'cpu')"),
+        "p.add_argument('--device', choices=('cuda', 'cpu'))",
+    ),
+    "one without a number last": (
+        OPTION.format("{'cuda:1', 'cuda'}"),
+        "p.add_argument('--device', choices={\"cuda\"})",
+    ),
+    "cards to choose from, one a line": (
+        OPTION.format("[\n    'cuda:0',  # small\n    'cuda:1',  # large\n    'cpu',\n]"),
+        '    "cuda",  # small\n      # large',
+    ),
+    "nothing but cards, in parentheses": (
+        OPTION.format("('cuda:0', 'cuda:1')"),
+        'p.add_argument(\'--device\', choices=("cuda", "cuda"))',
+    ),
+    "a name with a number that is asked for": (
+        "d = 'cuda:0' if cuda else 'cpu'\nif d == 'cuda:0':\n    print(d in ['cuda:0', 'cpu'], d != 'cuda:1')",
+        "d = \"cuda\" if cuda else 'cpu'\nif d == \"cuda\":\n    print(d in [\"cuda\", 'cpu'], d != 'cuda:1')",
+    ),
+}
 LEFT_ALONE = {
+    "a device whose name is asked for": "if str(device) == 'cuda:0':\n    print(device)",
     "cuda without a number as a name": "device = 'cuda' if torch.cuda.is_available() else 'cpu'",
     "moved to a device": "model.to(device)",
     "moved to another type": "x = x.to(torch.float32)",

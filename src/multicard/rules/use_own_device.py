@@ -16,14 +16,14 @@ import ast
 import re
 from collections.abc import Iterator
 
-from multicard.edits import Edit, delete_statement, remove_argument, replace
+from multicard.edits import Edit, delete_statement, remove_argument, remove_element, replace
 from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.plan import Finding
 from multicard.source import Module
 from multicard.start import NAMES, start
-from multicard.tree import nodes, walk
-from multicard.values import Func, Lib
+from multicard.tree import held, nodes, walk
+from multicard.values import Const, Func, Lib
 
 CODE = "MC102"
 TITLE = Text("Use this process's own card", "设备绑定到本进程的卡")
@@ -159,13 +159,50 @@ def _constant(
     facts: Facts, module: Module, node: ast.Constant, text: str, *, named: bool
 ) -> Iterator[Finding]:
     use = _use(facts, module, node)
-    if use == "other":
+    if use == "other" and not _asked_for(facts, module, node, text):
         return
-    if use == "device" and named and _in_reach(facts, module, node):
+    if _said_before(facts, module, node):
+        edit = remove_element(module, facts.parents(module)[node], node)
+        yield Finding(CODE, facts.site(module, node), _CURRENT, (edit,))
+    elif use == "device" and named and _in_reach(facts, module, node):
         edits: tuple[Edit, ...] = (replace(module, node, 'f"cuda:{local_rank}"'),)
         yield Finding(CODE, facts.site(module, node), _OWN, edits)
     elif ":" in text:
         yield Finding(CODE, facts.site(module, node), _CURRENT, (replace(module, node, '"cuda"'),))
+
+
+def _asked_for(facts: Facts, module: Module, node: ast.Constant, text: str) -> bool:
+    """Whether a name that loses its number is compared with this one."""
+    for parent in facts.ancestors(module, node):
+        match parent:
+            case ast.Compare(left=left, comparators=sides):
+                return any(
+                    isinstance(value, Const) and value.value == text
+                    for side in (left, *sides)
+                    if node not in held(side)
+                    for value in facts.values(side)
+                )
+            case ast.List() | ast.Tuple() | ast.Set():
+                continue
+            case _:
+                return False
+    return False
+
+
+def _said_before(facts: Facts, module: Module, node: ast.Constant) -> bool:
+    """Whether a choice of an option is a card, as one before it is: without numbers they are one."""
+    display = facts.parents(module)[node]
+    holder = facts.parents(module).get(display)
+    if not isinstance(display, ast.List | ast.Tuple | ast.Set):
+        return False
+    if not (isinstance(holder, ast.keyword) and holder.arg == "choices"):
+        return False
+    cards = [item for item in display.elts if isinstance(item, ast.Constant) and _is_card(item.value)]
+    return node is not cards[0] and not (isinstance(display, ast.Tuple) and len(cards) == len(display.elts))
+
+
+def _is_card(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(_CARD, value) is not None
 
 
 def _in_reach(facts: Facts, module: Module, node: ast.AST) -> bool:

@@ -131,6 +131,9 @@ class _Steps:
         """Whether a value has nothing of the model or of the data: what all ranks have, a rate, a time."""
         data = data_of(self.facts.values(value))
         own = data.local and "clock" not in data.tags
+        sizes = "size" in data.tags and not data.tags & {"count", "extent", "mask", "selected"}
+        if sizes and not data.models and data.loaders and data.loaders <= self.facts.train_loaders:
+            return True  # all ranks have as many samples, and as many batches, of what they train on
         return self._alike(value) or not (data.models or data.loaders or own)
 
     # --- objects ---------------------------------------------------------------------------------------------

@@ -73,6 +73,15 @@ MIGRATED = {
     ),
     "formatted": ("log.write('net: {}'.format(model))", "log.write('net: {}'.format(model.module))"),
     "printed with others": ("print('net', model, sep=': ')", "print('net', model.module, sep=': ')"),
+    "every module": (
+        "for m in model.modules():\n    print(type(m))",
+        "for m in model.module.modules():",
+    ),
+    "its modules counted": ("n = len([*model.modules()])", "n = len([*model.module.modules()])"),
+    "its modules by number": (
+        "for i, m in enumerate(model.modules()):\n    if isinstance(m, nn.Linear):\n        print(i)",
+        "for i, m in enumerate(model.module.modules()):",
+    ),
     "drawn": ("from torchsummary import summary\nsummary(model, (4,))", "summary(model.module, (4,))"),
     "exported": ("traced = torch.jit.trace(model, x)", "traced = torch.jit.trace(model.module, x)"),
 }
@@ -85,7 +94,8 @@ LEFT_ALONE = {
     "moved": "model.to(device)",
     "its parameters frozen": "model.requires_grad_(False)",
     "whether it trains": "print(model.training)",
-    "every module": "for m in model.modules():\n    print(type(m))",
+    "every module of a class": "for m in model.modules():\n    if isinstance(m, nn.Linear):\n        m.eval()",
+    "the modules of a class": "linear = [m for m in model.modules() if isinstance(m, nn.Linear)]",
     "asked whether it is a module": "print(isinstance(model, nn.Module))",
     "asked for a wrapper": "inner = model.module if isinstance(model, nn.DataParallel) else model",
     "asked for a wrapper by its attribute": "inner = model.module if hasattr(model, 'module') else model",

@@ -470,6 +470,12 @@ CURVES = {
         "save(accs)\n",
         "accs",
     ),
+    "with the number of batches in a list": (
+        "rows, batches = [], list(loader)",
+        "rows.append({'steps': len(batches), 'size': len(x), 'loss': loss.item()})",
+        "save(rows)\n",
+        "rows",
+    ),
 }
 NO_CURVES = {
     "sums over the batch": (

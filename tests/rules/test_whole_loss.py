@@ -947,3 +947,43 @@ def test_batches_of_different_sizes_weigh_by_their_samples(sampler: str, after: 
     script += loop("loss = criterion(model(x), y)")
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == (after, [])
+
+
+ONE_BY_ONE = {
+    "by the shape": ("x.shape[0]", ""),
+    "by the size": ("x.size(0)", ""),
+    "by a name": ("n", ""),
+}
+
+
+@pytest.mark.parametrize(("count", "after"), ONE_BY_ONE.values(), ids=ONE_BY_ONE)
+def test_a_mean_over_what_one_sample_has_is_left_alone(count: str, after: str) -> None:
+    lines = (
+        "n = x.shape[0]\n        parts, out = [], model(x)",
+        (
+            f"for j in range({count}):\n            good = y[j] > 0\n"
+            "            parts.append(out[j][good].sum() / good.sum())"
+        ),
+        "loss = torch.stack(parts).mean()",
+    )
+    script = NET + loop(*lines)
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (after, [])
+
+
+@pytest.mark.parametrize(
+    "skips", ["if good.sum() == 0:\n                continue\n            ", "if good.any(): "]
+)
+def test_says_that_not_every_sample_has_a_mean(skips: str) -> None:
+    lines = (
+        "parts, out = [], model(x)",
+        (
+            "for j in range(x.shape[0]):\n            good = y[j] > 0\n"
+            f"            {skips}parts.append(out[j][good].sum() / good.sum())"
+        ),
+        "loss = torch.stack(parts).mean()",
+    )
+    script = NET + loop(*lines)
+    text, [why] = migrate(rule, script)
+    assert text == script
+    assert "differs from rank to rank" in why

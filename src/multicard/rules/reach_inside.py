@@ -24,6 +24,7 @@ from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
+from multicard.tree import walk
 from multicard.values import NOTHING, Const, Lib, Obj, Values
 
 CODE = "MC302"
@@ -97,11 +98,35 @@ def find(facts: Facts) -> Iterator[Finding]:
     found: dict[ast.AST, Event] = {}
     for event in facts.events("attr"):
         if isinstance(event.subject, Obj) and event.subject.kind == "wrapped" and event.subject.name == "DDP":
-            if event.name not in PASSED_ON:
+            if event.name not in PASSED_ON or (event.name == "modules" and _each_counts(facts, event)):
                 found.setdefault(event.node, event)
     for node, event in found.items():
         yield from _attribute(facts, event, node)
     yield from _given_away(facts)
+
+
+def _each_counts(facts: Facts, event: Event) -> bool:
+    """Whether it may matter that the wrapper is among its modules: no loop looks for those of a class."""
+    parents = facts.parents(event.module)
+    call = parents.get(event.node)
+    match parents.get(call) if call is not None else None:
+        case ast.For(iter=over, target=ast.Name(id=name), body=body) if over is call:
+            looked_at: list[ast.AST] = list(body)
+        case ast.comprehension(iter=over, target=ast.Name(id=name), ifs=tests) if over is call:
+            looked_at = list(tests)
+        case _:
+            return True
+    return not any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.args
+        and isinstance(node.args[0], ast.Name)
+        and node.args[0].id == name
+        and not (node.func.id == "isinstance" and _any_module(facts, node))
+        and node.func.id not in {"print", "str", "type", "repr"}
+        for part in looked_at
+        for node in walk(part)
+    )
 
 
 def _given_away(facts: Facts) -> Iterator[Finding]:

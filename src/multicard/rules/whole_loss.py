@@ -123,10 +123,14 @@ def find(facts: Facts) -> Iterator[Finding]:
         done.add(event.node)
         if "summed" in data.tags and not data.tags & grown and _differs(facts, event):
             yield _summed(facts, event, data)
-    for event in _trained(facts, "local_mean", mean_at, used, done):
-        yield from _local_mean(facts, event)
+    local = list(_trained(facts, "local_mean", mean_at, used, done))
+    each = {mean_at(event.node) for event in local if _one_of_each(facts, event)}
+    for event in local:
+        if not _sample_loop(facts, event) and not each & getattr(event.subject, "tags", frozenset()):
+            yield from _local_mean(facts, event)
     for event in _trained(facts, "mask_mean", mean_at, used, done):
-        yield _mask_mean(facts, event)
+        if not _sample_loop(facts, event):
+            yield _mask_mean(facts, event)
     for event in _trained(facts, "bent", bent_at, used, set(means)):
         yield from _bent(facts, event, means)
     sums: set[ast.AST] = set()
@@ -212,6 +216,52 @@ def _differs(facts: Facts, event: Event) -> bool:
         or _noise_goes_in(facts, training)
         for training in trainings
     )
+
+
+def _sample_loop(facts: Facts, event: Event) -> ast.For | None:
+    """The loop over the samples of a batch round an event: what is divided there is one sample's, as on one card."""
+    for loop in reversed(event.loops):
+        match loop.node:
+            case ast.For(iter=ast.Call(func=ast.Name(id="range"), args=[size])):
+                if _counts_samples(facts, loop.module, size):
+                    assert isinstance(loop.node, ast.For)
+                    return loop.node
+            case _:
+                pass
+    return None
+
+
+def _one_of_each(facts: Facts, event: Event) -> bool:
+    """Whether each sample of a batch has such a mean, so that all ranks have as many."""
+    loop = _sample_loop(facts, event)
+    if loop is None or any(isinstance(node, ast.Continue | ast.Break) for node in walk(loop)):
+        return False
+    return not any(
+        isinstance(parent, ast.If | ast.IfExp) and parent in held(loop)
+        for parent in facts.ancestors(event.module, event.node)
+    )
+
+
+def _counts_samples(facts: Facts, module: Module, size: ast.expr) -> bool:
+    """Whether a number is that of the samples in a tensor: `x.shape[0]`, `x.size(0)`, or a name for it."""
+    match size:
+        case (
+            ast.Subscript(value=ast.Attribute(attr="shape"), slice=ast.Constant(value=0))
+            | ast.Call(func=ast.Attribute(attr="size"), args=[ast.Constant(value=0)])
+        ):
+            data = data_of(facts.values(size))
+            return bool(data.loaders) and "size" in data.tags
+        case ast.Name(id=name):
+            given = [
+                statement.value
+                for statement in nodes(facts.scope(module, size), ast.Assign)
+                if any(isinstance(target, ast.Name) and target.id == name for target in statement.targets)
+            ]
+            return bool(given) and not any(
+                isinstance(value, ast.Name) or not _counts_samples(facts, module, value) for value in given
+            )
+        case _:
+            return False
 
 
 def _noise_goes_in(facts: Facts, training: Training) -> bool:

@@ -14,7 +14,17 @@ from multicard.facts import Facts
 from multicard.interpret import Event, Loop
 from multicard.messages import Text
 from multicard.plan import Finding, Kind, Rule
-from multicard.reach import below, guarded, homes, in_batches, only_in, per_sample, reached, tests_existence
+from multicard.reach import (
+    below,
+    guarded,
+    happens_within,
+    homes,
+    in_batches,
+    only_in,
+    per_sample,
+    reached,
+    tests_existence,
+)
 from multicard.source import Module, Span
 from multicard.start import start
 from multicard.tree import held
@@ -106,12 +116,9 @@ def _owners(facts: Facts) -> dict[ast.AST, Module]:
 
 def rank_0_only(facts: Facts, event: Event) -> bool:
     """Whether an event happens only on rank 0 after migration: under a call that `main_process_work` guards."""
-    kept = facts.answers.get("kept")
-    if kept is None:
-        from multicard.rules.main_process_work import kept_calls
+    from multicard.rules.main_process_work import kept_calls
 
-        kept = facts.answers["kept"] = frozenset(kept_calls(facts))
-    assert isinstance(kept, frozenset)
+    kept = kept_calls(facts)
     return any(call in kept for call in (event.node, *event.calls))
 
 
@@ -130,11 +137,7 @@ def prepared(facts: Facts, module: Module, node: ast.AST) -> bool:
 def amid_preparation(facts: Facts, event: Event) -> bool:
     """Whether one process of each machine comes here before the others: no place for them to meet."""
     first = _preparations(facts)
-    if not first:
-        return False
-    home = homes(facts)
-    chain = [(event.module, event.node), *((home[call], call) for call in event.calls if call in home)]
-    return any(outer in first for module, node in chain for outer in (node, *facts.ancestors(module, node)))
+    return bool(first) and happens_within(facts, event, first)
 
 
 def where_to_wait(

@@ -5,7 +5,7 @@ A guard, a barrier or a broadcast is right or wrong by all the ways that lead to
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from multicard.effects import calls_in, calls_named, words
 from multicard.facts import Facts, FunctionNode
@@ -313,6 +313,15 @@ def homes(facts: Facts) -> dict[ast.AST, Module]:
         facts.memo["homes"] = found
     assert isinstance(found, dict)
     return found
+
+
+def happens_within(facts: Facts, event: Event, statements: Collection[ast.AST]) -> bool:
+    """Whether an event happens inside one of these statements, or in what they call."""
+    home = homes(facts)
+    chain = [(event.module, event.node), *((home[call], call) for call in event.calls if call in home)]
+    return any(
+        outer in statements for module, node in chain for outer in (node, *facts.ancestors(module, node))
+    )
 
 
 def found_by(facts: Facts, code: str, find: Callable[[Facts], Iterator[Finding]]) -> tuple[Finding, ...]:

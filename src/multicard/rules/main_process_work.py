@@ -25,7 +25,7 @@ After:
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from multicard.edits import Edit, attribute, call_with, guard
 from multicard.effects import Effect, all_effects, calls_named, mode_of, writes_to
@@ -87,12 +87,12 @@ def find(facts: Facts) -> Iterator[Finding]:
 # --- which calls --------------------------------------------------------------------------------------------------
 
 
-def kept_calls(facts: Facts) -> tuple[ast.Call, ...]:
-    """The calls that rank 0 makes alone."""
+def kept_calls(facts: Facts) -> dict[ast.Call, None]:
+    """The calls that rank 0 makes alone, in order."""
     found = facts.answers.get("kept calls")
     if found is None:
-        found = facts.answers["kept calls"] = tuple(_kept(facts))
-    assert isinstance(found, tuple)
+        found = facts.answers["kept calls"] = dict.fromkeys(_kept(facts))
+    assert isinstance(found, dict)
     return found
 
 
@@ -342,7 +342,7 @@ def _plainly_wrapped(values: Values) -> bool:
     )
 
 
-def _sources(facts: Facts, calls: tuple[ast.Call, ...]) -> Iterator[Finding]:
+def _sources(facts: Facts, calls: Collection[ast.Call]) -> Iterator[Finding]:
     """Wrapped models that functions under the guard take from globals and objects, not from arguments."""
     regions = reached(facts, *calls)
     called = {node for function in reached(facts, *_reaching(facts)) for node in walk(function)}

@@ -42,6 +42,7 @@ from multicard.plan import Finding, Kind
 from multicard.reach import (
     below,
     guarded,
+    happens_within,
     homes,
     in_batches,
     is_wrapped,
@@ -218,7 +219,7 @@ def _first(facts: Facts) -> Iterator[ast.stmt]:
 
 def _take(facts: Facts, event: Event, places: dict[ast.stmt, Module]) -> None:
     """Put the statement that makes a file where it is not there yet among the others."""
-    place = None if _goes_through(facts, places, event) else _cache(facts, event)
+    place = None if happens_within(facts, event, places) else _cache(facts, event)
     if place is not None:
         places[place[1]] = place[0]
 
@@ -248,13 +249,6 @@ def _runs(facts: Facts, module: Module, call: ast.Call) -> Iterator[tuple[Module
             if outer in home and not isinstance(facts.function(home[outer], outer), ast.Lambda):
                 yield home[outer], outer
                 break
-
-
-def _goes_through(facts: Facts, places: dict[ast.stmt, Module], event: Event) -> bool:
-    """Whether an event happens inside one of these statements or what they call."""
-    home = homes(facts)
-    chain = [(event.module, event.node), *((home[call], call) for call in event.calls if call in home)]
-    return any(outer in places for module, node in chain for outer in (node, *facts.ancestors(module, node)))
 
 
 def _is_asked_to_download(facts: Facts, call: ast.Call) -> bool:

@@ -81,6 +81,14 @@ def test_ranks_without_samples_draw_their_rows_of_the_whole(phase: randomness.Ph
 
 
 @pytest.mark.usefixtures("record")
+def test_a_draw_of_as_many_rows_as_a_share_is_that_of_rank_0(phase: randomness.Phase) -> None:
+    phase.turn((1,), (2, 2), samples=[7, 5, 8, 6])
+    pictures = noise((2, 3))
+    phase.turn((1,), (2, 2), 0, samples=[7, 5])
+    assert torch.equal(noise((2, 3)), pictures)
+
+
+@pytest.mark.usefixtures("record")
 def test_draws_of_one_batch_differ_from_each_other_and_from_the_next_batchs(phase: randomness.Phase) -> None:
     phase.turn((1,), samples=[0, 1])
     first, second = noise((2, 3)), noise((2, 3))

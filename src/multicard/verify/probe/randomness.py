@@ -128,6 +128,8 @@ def generators_kept() -> Iterator[None]:
 def row_keys(rows: int) -> Sequence[int]:
     """What each row of a draw is for: the sample in that row of the batch, where there is one to a row."""
     samples = PHASE.samples
+    if samples and rows % len(samples) and PHASE.rank is None and PHASE.sizes:
+        samples = samples[: PHASE.sizes[0]]  # not for the whole batch; rank 0 may take it to be for its own
     if samples and rows % len(samples) == 0:
         return [sample + 1_000_003 * block for block in range(rows // len(samples)) for sample in samples]
     return range(PHASE.offset(rows), PHASE.offset(rows) + rows)

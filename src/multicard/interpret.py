@@ -55,6 +55,7 @@ from multicard.values import (
 
 BUILTINS = frozenset(dir(builtins))
 DEEPEST = 24
+ROUNDS = 4  # what is followed late defines more that nothing has called yet
 _NOWHERE = ast.Tuple([], ast.Load())
 OFTEN, SELDOM = 40, 4
 """How many calls of one function are followed; the fewer where the program makes very many calls."""
@@ -194,15 +195,15 @@ class Interpreter:
     # --- running ---------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Follow the entry, then what was never reached, marked as dead."""
+        """Follow the entry, then the branches that it leaves aside, marked as dead."""
         self.module(self.program.entry)
         self._commands()
         self.dead = True
-        for _ in range(4):
-            waiting = [item for item in self.pruned if item[0] and item[0][0] not in self.visited]
-            self.pruned = []
-            for body, frame, names in waiting:
-                self._resume(frame, names, body)
+        self._aside()
+
+    def rest(self) -> None:
+        """Follow the functions that nothing calls, marked as dead."""
+        for _ in range(ROUNDS):
             unreached = [
                 function
                 for node, function in list(self.functions.items())
@@ -214,7 +215,18 @@ class Interpreter:
                     function.node, function.module, function.closure, bound, function.cls, function.decorators
                 )
                 self.apply(given, None, [], {}, starred=True)
-            if not waiting and not unreached:
+            self._aside()
+            if not unreached:
+                break
+
+    def _aside(self) -> None:
+        """Follow the branches left aside so far, and those within them."""
+        for _ in range(ROUNDS):
+            waiting = [item for item in self.pruned if item[0] and item[0][0] not in self.visited]
+            self.pruned = []
+            for body, frame, names in waiting:
+                self._resume(frame, names, body)
+            if not waiting:
                 break
 
     def _commands(self) -> None:

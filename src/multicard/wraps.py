@@ -62,7 +62,7 @@ class Group(NamedTuple):
 
 
 def follow(program: Program, wraps: tuple[Wrap, ...] = (), models: frozenset[ast.AST] = frozenset()) -> Facts:
-    """Follow the program with these wraps in it."""
+    """Follow the program with these wraps in it, but not what nothing calls: it tells nothing of wrappers."""
     run = Interpreter(program, wraps, models)
     run.run()
     return Facts(program, run, wraps=wraps)
@@ -116,17 +116,10 @@ def wrap_models(program: Program) -> Facts:
     ):
         chosen = [(g, p[0]) for g, p in zip(groups, proposals, strict=True) if p and not unfit[id(g)]]
     else:
-        facts, chosen = bare, []
-        for group, places in zip(groups, proposals, strict=True):
-            if unfit[id(group)]:
-                continue
-            for place in places:
-                wraps = tuple(dict.fromkeys([*(wrap for _, wrap in chosen), place]))
-                trial = follow(program, wraps, models)
-                if accepted(trial, group) and all(accepted(trial, other) for other, _ in chosen):
-                    facts = trial
-                    chosen.append((group, place))
-                    break
+        fit = [(g, p) for g, p in zip(groups, proposals, strict=True) if not unfit[id(g)]]
+        facts, chosen = _one_by_one(bare, models, fit)
+    facts.run.rest()
+    facts = Facts(program, facts.run, wraps=facts.wraps)
     done = {id(group) for group, _ in chosen}
     facts.places = tuple((group.models[0], wrap) for group, wrap in chosen)
     facts.unwrapped = tuple(
@@ -150,6 +143,30 @@ def _home(facts: Facts, group: Group, places: list[Wrap]) -> Wrap | None:
 
 def _models_in(facts: Facts, node: ast.AST) -> list[Obj]:
     return objects(facts.values(node), "model")
+
+
+def _one_by_one(
+    bare: Facts, models: frozenset[ast.AST], proposals: list[tuple[Group, list[Wrap]]]
+) -> tuple[Facts, list[tuple[Group, Wrap]]]:
+    """The first place of each group that is good beside those taken before, and the run with all of them.
+
+    Groups that go through the same names have the same places, so each set of wraps is tried once.
+    """
+    facts, chosen = bare, list[tuple[Group, Wrap]]()
+    good: dict[tuple[Wrap, ...], frozenset[int]] = {}
+    for group, places in proposals:
+        wanted = {id(group), *(id(other) for other, _ in chosen)}
+        for place in places:
+            wraps = tuple(dict.fromkeys([*(wrap for _, wrap in chosen), place]))
+            trial = None
+            if wraps not in good:
+                trial = follow(bare.program, wraps, models)
+                good[wraps] = frozenset(id(other) for other, _ in proposals if accepted(trial, other))
+            if wanted <= good[wraps]:
+                facts = trial or follow(bare.program, wraps, models)
+                chosen.append((group, place))
+                break
+    return facts, chosen
 
 
 def grouped(facts: Facts) -> list[Group]:

@@ -26,7 +26,7 @@ from multicard.interpret import Event, Wrap
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
-from multicard.tree import nodes, walk
+from multicard.tree import held, nodes, walk
 from multicard.unused import classes_of
 from multicard.values import NOTHING, Const, Data, Obj, Values, data_of, join
 from multicard.wraps import grown, identity, wrapper_options
@@ -294,9 +294,18 @@ def _averaged(
 
 
 def _given_rank_0s(facts: Facts, home: Wrap | None) -> int:
-    """When a model is bound to the name under which it is given rank 0's weights, with all parts it has by then."""
-    binds = (event.order for event in facts.events("bind") if home is not None and event.node is home.target)
-    return max(binds, default=0)
+    """When a model is given rank 0's weights, with all parts that it has by then."""
+    if home is None:
+        return 0
+    inside = held(home.statement)
+    return max(
+        (
+            event.order
+            for event in facts.run.events
+            if event.node is home.target or event.node in inside or not inside.isdisjoint(event.calls)
+        ),
+        default=0,
+    )
 
 
 def _broadcast(facts: Facts, module: Module, model: ast.AST) -> tuple[str, ...]:

@@ -52,6 +52,13 @@ SHARED = {
         + step("x"),
         "    for x, y in share_of(batches):",
     ),
+    "two lists of batches": (
+        "xs = [inputs[i:i + 8] for i in range(0, 64, 8)]\nys = [labels[i:i + 8] for i in range(0, 64, 8)]\n"
+        + EPOCH
+        + "    for x, y in zip(xs, ys):\n"
+        + step("x"),
+        "    for x, y in share_of(zip(xs, ys)):",
+    ),
     "a list of batches, numbered": (
         "batches = [(inputs[i:i + 8], labels[i:i + 8]) for i in range(0, 64, 8)]\n"
         + EPOCH
@@ -120,6 +127,14 @@ for episode in range(9):
     optimizer.step()
 """
 NOTHING_TO_SHARE = {
+    "a list of models": (
+        "y, nets = labels, [nn.Linear(4, 1) for _ in range(3)]\n"
+        "steps = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]\n"
+        + EPOCH
+        + "    for model, optimizer in zip(nets, steps):\n"
+        + step("inputs"),
+        "there are no batches",
+    ),
     "batches from out of sight": (
         "from corpus import loader\n" + EPOCH + "    for x, y in loader:\n" + step("x"),
         "where the batches of `loader` come from is not seen",

@@ -33,7 +33,7 @@ from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
-from multicard.values import Data, Func, Lib, Obj, Unknown
+from multicard.values import Data, Func, Lib, Obj, Unknown, contained
 
 CODE = "MC208"
 TITLE = Text("Share out hand-made batches", "分配手写的批次")
@@ -308,9 +308,19 @@ def _over_batches(facts: Facts, node: ast.expr) -> bool:
     values = facts.values(node)
     if isinstance(node, ast.Call) and any(isinstance(value, Func) for value in facts.values(node.func)):
         return any(isinstance(value, Obj) and value.kind in {"iter", "list"} for value in values)
-    return isinstance(node, ast.Name | ast.Attribute) and any(
-        isinstance(value, Obj) and (value.kind == "list" or _gives_batches(value)) for value in values
-    )
+    match node:
+        case ast.Call(func=ast.Name(id="zip"), args=[_, *_] as parts, keywords=[]):
+            return all(
+                isinstance(part, ast.Name | ast.Attribute) and _over_batches(facts, part) for part in parts
+            )
+        case ast.Name() | ast.Attribute():
+            if any(contained(values, kind) for kind in ("model", "wrapped", "optimizer", "loader")):
+                return False
+            return any(
+                isinstance(value, Obj) and (value.kind == "list" or _gives_batches(value)) for value in values
+            )
+        case _:
+            return False
 
 
 def _gives_batches(value: Obj) -> bool:

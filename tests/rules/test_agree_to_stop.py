@@ -155,6 +155,13 @@ BRANCHES = {
         "        optimizer.param_groups[0]['lr'] *= 0.5\n    before = losses.value()[0]\n",
         "    if broadcast_value(losses.value()[0] > before):",
     ),
+    "an evaluation of a wrapped model that sends buffers": (
+        "model.features = nn.BatchNorm1d(4)\nrows = [(torch.randn(2, 4), torch.ones(2)) for _ in range(3)]\n"
+        "def judged():\n    return sum(model(x).sum().item() for x, y in rows)\nbest = 0\n"
+        + LOOP
+        + "    model.eval()\n    if loss.item() > best:\n        print(judged())\n",
+        "    if broadcast_value(loss.item() > best):",
+    ),
     "a step where the loss is finite": (
         IN_BATCHES + "        if torch.isfinite(loss):\n" + STEP,
         "        if not any_rank(not torch.isfinite(loss)):",

@@ -58,7 +58,7 @@ from multicard.reach import (
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
 from multicard.values import Class, Const, Data, Lib, Method, Mod, Obj, Unknown, Values
-from multicard.wraps import bare_of
+from multicard.wraps import bare_of, has_statistics
 
 CODE = "MC403"
 TITLE = Text("Stop together", "早停信号同步")
@@ -221,6 +221,7 @@ def _branches(facts: Facts, done: set[ast.AST]) -> Iterator[Finding]:
             or other
             or counts_together(facts, *node.body, *node.orelse, *beyond)
             or _calls_another(facts, node)
+            or _sends_buffers(facts, node)
             or _decides_rate(facts, module, node)
         ):
             edits, why = call_with(module, node.test, "«broadcast_value»"), _BRANCH
@@ -300,6 +301,15 @@ def _calls_another(facts: Facts, branch: ast.If) -> bool:
         and not any(call in inside for call in event.calls)
     }
     return bool((body ^ orelse) - elsewhere)
+
+
+def _sends_buffers(facts: Facts, branch: ast.If) -> bool:
+    """Whether a wrapped model is evaluated in a branch: its forward pass sends buffers, and all ranks must call it."""
+    return any(
+        event.kind == "forward" and is_wrapped(event.subject) and has_statistics(bare)
+        for event in below(facts, *branch.body, *branch.orelse)
+        if not event.dead and not facts.trains(event) and (bare := bare_of(event)) is not None
+    )
 
 
 def _called(facts: Facts, body: list[ast.stmt]) -> Iterator[Event]:

@@ -1158,7 +1158,7 @@ class Interpreter:
         if obj.kind == "model" and attr not in libraries.MODEL_METHODS and obj.cls is not None:
             return one(Data(models=frozenset({obj}), tags=frozenset({"params"})))
         if obj.kind == "model" and attr in {"weight", "bias"}:
-            tags = frozenset() if self.inside else frozenset({"params"})
+            tags = frozenset() if self._in_forward() else frozenset({"params"})
             return one(Data(models=frozenset({obj}), tags=tags))
         if obj.kind == "model" and attr not in libraries.MODEL_METHODS:
             inner = self.birth("model", f"{obj.name}.{attr}", node)
@@ -1168,6 +1168,13 @@ class Interpreter:
         if obj.kind == "instance" and obj.cls is not None and "*" in obj.attrs:
             return obj.attrs["*"]
         return one(Method(through or obj, attr, node))
+
+    def _in_forward(self) -> bool:
+        """Whether a model is computing its output, and not, say, a penalty on its weights."""
+        return bool(self.inside) and any(
+            isinstance(frame.node, ast.FunctionDef) and frame.node.name in {"forward", "__call__"}
+            for frame in self.stack
+        )
 
     def _class_attribute(self, cls: Class, attr: str, bound: Obj | None) -> Values:
         for item in cls.mro():

@@ -638,6 +638,16 @@ def test_says_that_a_rank_with_nothing_would_not_count(guard: str) -> None:
     assert "a rank whose own data have none does not come here" in why
 
 
+def test_a_penalty_that_a_method_of_the_model_adds_up_is_no_sum_over_the_batch() -> None:
+    penalty = (
+        "    def penalty(self):\n        parts = []\n        for layer in [self.features, self.classifier]:\n"
+        "            parts += [layer.weight, layer.bias]\n        return sum([p.pow(2).sum() for p in parts])\n\n"
+    )
+    head = NET.replace("    def forward", penalty + "    def forward")
+    script = head + loop("loss = criterion(model(x), y)\n        loss += 0.1 * model.penalty()")
+    assert migrate(rule, script) == (script, [])
+
+
 def test_a_penalty_of_the_weights_is_no_sum_over_the_batch() -> None:
     script = NET + loop(
         "loss = criterion(model(x), y) + 1e-4 * sum(p.pow(2).sum() for p in model.parameters())"

@@ -446,6 +446,13 @@ RATES = {
         "rate = 0.1 / losses[-1]\nfor group in optimizer.param_groups:\n    group['lr'] = rate",
         "    group['lr'] = broadcast_value(rate)",
     ),
+    "of the steps that were made": (
+        (
+            "steps = 0\nfor rows in loader:\n    for row in rows:\n        steps += 1\n"
+            "for group in optimizer.param_groups:\n    group['lr'] = steps**-0.5"
+        ),
+        "",
+    ),
     "an option": ("optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)", ""),
     "of the batch size": ("optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * BATCH / 256)", ""),
 }

@@ -691,7 +691,10 @@ def _set_rates(facts: Facts) -> Iterator[Finding]:
                     and _is_rate(target)
                     and not any(isinstance(value, Obj) for value in facts.values(target.value))
                     and not guarded(facts, module, node)
-                    and differs(facts, node.value)
+                    and any(
+                        isinstance(value, Data) and value.local and value.models
+                        for value in facts.values(node.value)
+                    )
                 ):
                     edits = call_with(module, node.value, "«broadcast_value»")
                     yield Finding(CODE, facts.site(module, node), _RATE, edits)

@@ -26,6 +26,13 @@ MIGRATED = {
         "def read(path):\n    return torch.load(path)\nmodel.load_state_dict(read('a.pth'))",
         "    return torch.load(path, map_location=own_device())",
     ),
+    "a whole model that this script saves": (
+        (
+            "path = 'a.pth'\ndef keep():\n    torch.save(model, path)\ndef judge(net):\n    return net(x)\n"
+            "last = torch.load(path)\njudge(last)\nkeep()"
+        ),
+        "last = torch.load(path, map_location=own_device())",
+    ),
     "a whole model": (
         "best = torch.load('a.pth')\nbest.eval()",
         "best = torch.load('a.pth', map_location=own_device())",
@@ -70,6 +77,7 @@ LEFT_ALONE = {
     "a device by position": "model.load_state_dict(torch.load('a.pth', 'cpu'))",
     "arguments out of sight": "model.load_state_dict(torch.load('a.pth', **options))",
     "data": "rows = torch.load('rows.pt')\nprint(rows[0])",
+    "data that this script saves": "rows = torch.load('r.pt')\nprint(rows[0])\ntorch.save([1, 2], 'r.pt')",
     "a data set's tensors": "a, b = torch.load('rows.pt')",
     "another load": "import json\nx = json.load(f)",
 }

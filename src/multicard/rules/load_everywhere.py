@@ -30,7 +30,7 @@ from multicard.quotients import calls_behind
 from multicard.reach import found_by
 from multicard.source import Module
 from multicard.tree import nodes, walk
-from multicard.values import Obj, Values
+from multicard.values import Obj, Values, contained
 
 CODE = "MC502"
 TITLE = Text("Load on every rank", "每张卡都加载权重")
@@ -48,7 +48,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _find(facts: Facts) -> Iterator[Finding]:
     for module in facts.modules:
         for call in calls_named(facts, module, "torch.load".__eq__):
-            if _lacks_device(call) and _loads_weights(facts, module, call):
+            if _lacks_device(call) and (_loads_weights(facts, module, call) or _loads_own_model(facts, call)):
                 device = _device(facts, module, call)
                 edits = [add_argument(module, call, f"map_location={device}")]
                 edits += [attribute(module, state, "cpu()") for state in _states(facts, module, call)]
@@ -100,6 +100,20 @@ def _loads_weights(facts: Facts, module: Module, call: ast.Call, depth: int = 0)
             )
         case _:
             return False
+
+
+def _loads_own_model(facts: Facts, call: ast.Call) -> bool:
+    """Whether a file is loaded in which this script saves models or their weights."""
+    loads = [event for event in facts.by_node.get(call, ()) if event.kind == "load" and not event.dead]
+    saved = [
+        save.node.args[0]
+        for save in facts.events("call", dead=False)
+        if save.name == "torch.save" and isinstance(save.node, ast.Call) and save.node.args
+        if any(_same_file(facts, save, load) for load in loads)
+    ]
+    return bool(saved) and all(
+        any(contained(facts.values(what), kind) for kind in ("model", "wrapped", "state")) for what in saved
+    )
 
 
 def _is_weights(module: Module, scope: ast.AST, target: ast.expr) -> bool:

@@ -378,12 +378,12 @@ def _together(facts: Facts, events: Iterable[Event]) -> list[Event]:
     """One event of each place, without those that other branches leave out."""
     kept: list[Event] = []
     for event in {event.node: event for event in events}.values():
-        if not any(_exclude(facts, event, other) for other in kept):
+        if not any(exclude(facts, event, other) for other in kept):
             kept.append(event)
     return kept
 
 
-def _exclude(facts: Facts, first: Event, second: Event) -> bool:
+def exclude(facts: Facts, first: Event, second: Event) -> bool:
     """Whether two places stand in different branches of one `if`."""
     if first.module is not second.module:
         return False

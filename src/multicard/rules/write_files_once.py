@@ -60,6 +60,7 @@ from multicard.rules.prepare_once import COMMANDS
 from multicard.source import Module, Span
 from multicard.tree import children, held, walk
 from multicard.values import Const, Lib, Obj
+from multicard.wraps import exclude
 
 CODE = "MC505"
 TITLE = Text("Write files on rank 0", "只在主进程写文件")
@@ -786,6 +787,7 @@ def _before_it_is_spoiled(facts: Facts, source: Effect, effect: Effect) -> tuple
                 or read.dead
                 or event.calls[:-1] != read.calls[:-1]
                 or not read.order < event.order
+                or exclude(facts, read, event)
                 or _met_between(facts, read, event)
             ):
                 continue

@@ -17,6 +17,20 @@ MIGRATED = {
         "if os.path.exists('a.npy') == False:\n    np.save('a.npy', 1)\na = np.load('a.npy')",
         "with main_process_first():\n    if os.path.exists('a.npy') == False:\n        np.save('a.npy', 1)",
     ),
+    "what was asked a line before": (
+        "there = os.path.exists('a.npy')\nif there:\n    a = np.load('a.npy')\nelse:\n    np.save('a.npy', 1)",
+        (
+            "with main_process_first():\n    there = os.path.exists('a.npy')\n    if there:\n"
+            "        a = np.load('a.npy')\n    else:\n        np.save('a.npy', 1)"
+        ),
+    ),
+    "what was asked to be missing a line before": (
+        "missing = not os.path.exists('a.npy')\nif missing:\n    np.save('a.npy', 1)",
+        (
+            "with main_process_first():\n    missing = not os.path.exists('a.npy')\n    if missing:\n"
+            "        np.save('a.npy', 1)"
+        ),
+    ),
     "neighbours under one": (
         "a = MNIST('d', download=True)\nb = MNIST('d', train=False, download=True)",
         "with main_process_first():\n    a = MNIST('d', download=True)\n    b = MNIST('d', train=False, download=True)",
@@ -102,6 +116,7 @@ LEFT_ALONE = {
     "a missing file that is only told": "import loguru\nif not os.path.exists('c'):\n    loguru.logger.info('no c')",
     "only a folder": "if not os.path.exists('d'):\n    os.makedirs('d')",
     "written anyway": "np.save('c.npy', 1)",
+    "written if something else was asked before": "there = 3 > 2\nif there:\n    np.save('a.npy', 1)",
     "read if it is there": "if os.path.exists('c.npy'):\n    x = np.load('c.npy')",
     "under a guard of the user's": "if local_rank == 0:\n    a = MNIST('d', download=True)",
     "in a with of the runtime": "with main_process_first():\n    a = MNIST('d', download=True)",

@@ -51,7 +51,7 @@ from multicard.reach import (
     tests_existence,
 )
 from multicard.source import Module
-from multicard.tree import walk
+from multicard.tree import nodes, walk
 from multicard.values import Class, Lib
 
 CODE = "MC205"
@@ -220,8 +220,12 @@ def _first(facts: Facts) -> Iterator[ast.stmt]:
 def _take(facts: Facts, event: Event, places: dict[ast.stmt, Module]) -> None:
     """Put the statement that makes a file where it is not there yet among the others."""
     place = None if happens_within(facts, event, places) else _cache(facts, event)
-    if place is not None:
-        places[place[1]] = place[0]
+    if place is None:
+        return
+    module, statement = place
+    places[statement] = module
+    if isinstance(statement, ast.If):
+        places.update(dict.fromkeys(_asked_before(facts, module, statement).values(), module))
 
 
 def _unknown_makers(facts: Facts) -> Iterator[Event]:
@@ -306,7 +310,11 @@ def _cache(facts: Facts, event: Event) -> tuple[Module, ast.stmt] | None:
         inner: ast.AST = node
         returns_early = False
         for outer in facts.ancestors(module, node):
-            if isinstance(outer, ast.If) and inner is not outer.test and _if_absent(facts, outer, inner):
+            if (
+                isinstance(outer, ast.If)
+                and inner is not outer.test
+                and _if_absent(facts, module, outer, inner)
+            ):
                 found = module, _whole_chain(facts, module, outer)
             if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef):
                 returns_early = isinstance(inner, ast.stmt) and _returns_early(facts, outer, inner)
@@ -330,16 +338,35 @@ def _together(facts: Facts, event: Event) -> bool:
     )
 
 
-def _if_absent(facts: Facts, statement: ast.If, inner: ast.AST) -> bool:
+def _if_absent(facts: Facts, module: Module, statement: ast.If, inner: ast.AST) -> bool:
     """Whether a part of an `if` runs only while a file is missing: the one who comes second leaves it out."""
-    asked = tests_existence(facts, statement.test)
+    before = _asked_before(facts, module, statement)
+    asked: dict[ast.AST, bool] = dict.fromkeys(tests_existence(facts, statement.test), False)
+    for node in nodes(statement.test, ast.Name):
+        if node.id in before:
+            asked[node] = _negates(before[node.id].value)
     negated = {part for node in walk(statement.test) if _negates(node) for part in walk(node)}
-    absent = [call for call in asked if (call in negated) == (inner in statement.body)]
+    absent = [
+        part for part, turned in asked.items() if ((part in negated) != turned) == (inner in statement.body)
+    ]
     return (
         bool(asked)
         and len(absent) == len(asked)
-        and not _is_forced(facts, statement.test, inner in statement.body)
+        and not _is_forced(facts, statement.test, set(asked), inner in statement.body)
     )
+
+
+def _asked_before(facts: Facts, module: Module, statement: ast.If) -> dict[str, ast.Assign]:
+    """The assignments directly before an `if` that ask whether a file is there: `there = os.path.exists(path)`."""
+    found: dict[str, ast.Assign] = {}
+    block = facts.block(module, statement)
+    for before in reversed(block[: block.index(statement)] if statement in block else []):
+        match before:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if tests_existence(facts, value):
+                found[name] = before
+            case _:
+                break
+    return found
 
 
 def _negates(node: ast.AST) -> bool:
@@ -355,13 +382,13 @@ def _negates(node: ast.AST) -> bool:
             return False
 
 
-def _is_forced(facts: Facts, test: ast.expr, if_true: bool) -> bool:  # noqa: FBT001  # a branch is a yes or no
+def _is_forced(facts: Facts, test: ast.expr, asked: set[ast.AST], if_true: bool) -> bool:  # noqa: FBT001  # a branch is a yes or no
     """Whether a test also lets the branch run when the file is there: `if args.again or not exists(path)`."""
     operator = ast.Or if if_true else ast.And
     return (
         isinstance(test, ast.BoolOp)
         and isinstance(test.op, operator)
-        and any(not tests_existence(facts, part) for part in test.values)
+        and any(not tests_existence(facts, part) and asked.isdisjoint(walk(part)) for part in test.values)
     )
 
 

@@ -798,7 +798,7 @@ class Interpreter:
                     self._adopt(value, values)
                     if not any(inside is value for inside in self.inside):
                         self.record("setattr", attr, target, value, {"value": values})
-                    if is_part(values) and not self.constructing(value):
+                    if is_part(values) and not self.being_made(value):
                         self.record("grow", attr, target, value)
             case Class():
                 value.names[attr] = join(value.names.get(attr, NOTHING), values)
@@ -850,6 +850,17 @@ class Interpreter:
             and frame.node.name == "__init__"
             for frame in self.stack
         )
+
+    def being_made(self, model: Obj) -> bool:
+        """Whether the `__init__` of a model, or of one that holds it, is running."""
+        seen: set[int] = set()
+        here: Obj | None = model
+        while here is not None and id(here) not in seen:
+            if self.constructing(here):
+                return True
+            seen.add(id(here))
+            here = here.owner
+        return False
 
     def _adopt(self, owner: Obj, values: Values) -> None:
         for value in values:

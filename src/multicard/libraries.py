@@ -1599,7 +1599,7 @@ def _model_method(
         through = owner if owner.kind == "wrapped" else None
         return run.forward(model, place if isinstance(place, ast.Call) else None, args, kwargs, through)
     if name in {"append", "extend", "insert", "add_module", "update", "register_module"}:
-        if not run.constructing(model.root) and not run.constructing(model):
+        if not run.being_made(model):
             run.record("grow", name, place, model)
         last = name == "append" and not (run.loops or run.unsure or model.rest)
         for values in [*args, *kwargs.values()]:

@@ -377,6 +377,28 @@ def test_buffers_of_layers_that_are_collected_in_a_list(part: str) -> None:
     assert "**own_buffers()" in text
 
 
+def test_parts_that_are_set_deep_inside_a_model_which_is_made_twice_are_no_new_parts() -> None:
+    cells = "".join(
+        f"class N{i}(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        f"        self.inner = N{i - 1}()\n    def forward(self, x):\n        return self.inner(x)\n\n\n"
+        for i in range(1, 7)
+    )
+    fixed = (
+        "class N0(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.emb = nn.Linear(4, 2)\n        self.emb.weight = nn.Parameter(torch.zeros(2, 4))\n"
+        "    def forward(self, x):\n        return self.emb(x)\n\n\n"
+    )
+    trainer = (
+        "class Trainer:\n    def __init__(self):\n        self.model = N6()\n\n    def train(self):\n        "
+        + (OPTIMIZER + LOOP).strip().replace("\n", "\n        ").replace("model", "self.model")
+        + "\n\n\nimport argparse\nargs = argparse.ArgumentParser().parse_args()\n"
+        "if args.train:\n    a = Trainer()\n    a.train()\nelse:\n    b = Trainer()\n    print(b.model)\n"
+    )
+    text, _ = migrate(rule, HEAD + fixed + cells + trainer)
+    assert "self.model = DDP(self.model, device_ids=device_ids(self.model))" in text
+    assert "average_gradients" not in text
+
+
 BY_HAND = (
     "        grads = torch.autograd.grad(loss, model.parameters())\n"
     "        for p, g in zip(model.parameters(), grads):\n            p.grad = g\n"

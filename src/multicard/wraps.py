@@ -121,13 +121,14 @@ def wrap_models(program: Program) -> Facts:
     facts.run.rest()
     facts = Facts(program, facts.run, wraps=facts.wraps)
     done = {id(group) for group, _ in chosen}
+    bare_ids = frozenset().union(*(group.ids for group in groups if id(group) not in done))
     facts.places = tuple((group.models[0], wrap) for group, wrap in chosen)
     facts.unwrapped = tuple(
         (
             group.models[0],
             unfit[id(group)]
             or "no statement was found after which every training forward pass meets the wrapper",
-            _home(bare, group, places),
+            _home(bare, group, bare_ids, places),
         )
         for group, places in zip(groups, proposals, strict=True)
         if id(group) not in done
@@ -135,10 +136,13 @@ def wrap_models(program: Program) -> Facts:
     return facts
 
 
-def _home(facts: Facts, group: Group, places: list[Wrap]) -> Wrap | None:
-    """Where a model that stays bare is given rank 0's weights: under a name that is surely its own, if it has one."""
-    sure = (wrap for wrap in places if all(identity(m) in group.ids for m in _models_in(facts, wrap.target)))
-    return next(sure, next(iter(places), None))
+def _home(facts: Facts, group: Group, bare: frozenset[Identity], places: list[Wrap]) -> Wrap | None:
+    """Where a model that stays bare is given rank 0's weights: under a name of its own, or of such models alone."""
+    for ids in (bare, group.ids):
+        for wrap in places:
+            if all(identity(model) in ids for model in _models_in(facts, wrap.target)):
+                return wrap
+    return next(iter(places), None)
 
 
 def _models_in(facts: Facts, node: ast.AST) -> list[Obj]:

@@ -266,6 +266,17 @@ BARE = {
         HEAD + MAKE + OPTIMIZER + LOOP.replace("model(x)", "model.classifier(model.features(x))"),
         "        average_gradients(model)",
     ),
+    "one of several, by options": (
+        HEAD.replace(
+            "    def forward",
+            "    def loss(self, x):\n        return self.features(x).sum()\n\n    def forward",
+        )
+        + "if args.a:\n    if args.b:\n        model = Net()\n    else:\n        model = Net()\n"
+        + "elif args.c:\n    model = Net()\nelse:\n    raise ValueError(args)\nmodel = model.to('cpu')\n"
+        + OPTIMIZER
+        + LOOP.replace("nn.functional.cross_entropy(model(x), y)", "model.loss(x)"),
+        "broadcast_model(model)\n        average_gradients(optimizer)",
+    ),
     "several in a list": (
         HEAD
         + "models = [Net() for _ in range(3)]\noptimizers = [torch.optim.SGD(m.parameters(), 0.1) for m in models]\n"

@@ -185,7 +185,7 @@ AFTER_TRAINING = {
         "    dist.barrier()\n    with open('a' if rank == 0 else os.devnull, 'w') as f:",
     ),
     "read or written": (
-        "there = os.path.exists('a.npy')\nif there:\n    y = np.load('a.npy')\nelse:\n    np.save('a.npy', x)",
+        "if fresh:\n    y = np.load('a.npy')\nelse:\n    np.save('a.npy', x)",
         "    if rank == 0:\n        np.save('a.npy', x)",
     ),
     "read, then training, then overwritten": (

@@ -312,6 +312,10 @@ LEFT_ALONE = {
     "a number of steps": "step = 0\nfor epoch in range(9):\n"
     + BATCHES
     + "        step += 1\n        if step >= 100:\n            break\n",
+    "a number of steps, spelled out": "step = 0\nfor epoch in range(9):\n"
+    + BATCHES
+    + "        step = step + 1\n        show = step % 10 == 0\n        show = show or step == 1\n"
+    + "        if show:\n            if step >= 100:\n                break\n",
     "a number of steps that begins with others": "best, step = 0.0, 0\nfor epoch in range(9):\n"
     + BATCHES
     + "        step += 1\n        if step >= 100:\n            break\n",

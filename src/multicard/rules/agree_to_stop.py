@@ -474,24 +474,24 @@ def _steers_alike(facts: Facts, module: Module, test: ast.expr) -> bool:
     """Whether a condition is the same on all ranks: counters, limits and options are; in doubt it is not."""
     if any(may_differ(facts.values(part)) for part in telling(test)):
         return False
-    return _invariant(facts, module, test, 0)
+    return _invariant(facts, module, test, ())
 
 
-def _invariant(facts: Facts, module: Module, node: ast.expr, depth: int) -> bool:
+def _invariant(facts: Facts, module: Module, node: ast.expr, asked: tuple[str, ...]) -> bool:
     """Whether an expression is made of constants, options, loop counters and what is computed from them."""
     match node:
         case ast.Constant():
             return True
         case ast.Compare(left=left, comparators=rights):
-            return all(_invariant(facts, module, part, depth) for part in (left, *rights))
+            return all(_invariant(facts, module, part, asked) for part in (left, *rights))
         case ast.BoolOp(values=parts):
-            return all(_invariant(facts, module, part, depth) for part in parts)
+            return all(_invariant(facts, module, part, asked) for part in parts)
         case ast.BinOp(left=left, right=right):
-            return _invariant(facts, module, left, depth) and _invariant(facts, module, right, depth)
+            return _invariant(facts, module, left, asked) and _invariant(facts, module, right, asked)
         case ast.UnaryOp(operand=inner):
-            return _invariant(facts, module, inner, depth)
-        case ast.Attribute(value=ast.Name(id="self"), attr=attr) if depth < 4 and _invariant_attribute(
-            facts, module, node, attr, depth
+            return _invariant(facts, module, inner, asked)
+        case ast.Attribute(value=ast.Name(id="self"), attr=attr) if len(asked) < 4 and _invariant_attribute(
+            facts, module, node, attr, asked
         ):
             return True
         case ast.Attribute(value=owner):
@@ -503,14 +503,14 @@ def _invariant(facts: Facts, module: Module, node: ast.expr, depth: int) -> bool
         case ast.Call(func=ast.Name(id="len" | "int" | "float" | "bool"), args=args):
             return all(
                 isinstance(argument, ast.Name | ast.Attribute | ast.Constant)
-                or _invariant(facts, module, argument, depth)
+                or _invariant(facts, module, argument, asked)
                 for argument in args
             )
         case ast.Subscript(value=owner):
             loaded = facts.values(owner)
             return bool(loaded) and all(isinstance(value, Obj) and value.kind == "loaded" for value in loaded)
         case ast.Name(id=name):
-            return depth < 4 and _invariant_name(facts, module, node, name, depth)
+            return len(asked) < 4 and _invariant_name(facts, module, node, name, asked)
         case _:
             return False
 
@@ -521,8 +521,11 @@ def _is_options(facts: Facts, owner: ast.expr) -> bool:
     return bool(values) and all(isinstance(value, Class | Mod) for value in values)
 
 
-def _invariant_name(facts: Facts, module: Module, node: ast.expr, name: str, depth: int) -> bool:
+def _invariant_name(facts: Facts, module: Module, node: ast.expr, name: str, asked: tuple[str, ...]) -> bool:
     scope = facts.scope(module, node)
+    known = f"{name} in {id(scope)}"
+    if known in asked:
+        return True  # `step = step + 1`: as alike as the rest of it
     if _set_at_any_time(facts, module, name):
         return False
     bindings = [
@@ -545,9 +548,9 @@ def _invariant_name(facts: Facts, module: Module, node: ast.expr, name: str, dep
                     return False
             case ast.Assign() | ast.AugAssign():
                 value = _given(statement, binding)
-                if value is None or not _invariant(facts, module, value, depth + 1):
+                if value is None or not _invariant(facts, module, value, (*asked, known)):
                     return False
-                if _under_choice(facts, module, statement, scope, depth):
+                if _under_choice(facts, module, statement, scope, (*asked, known)):
                     return False
             case _:
                 return False
@@ -607,11 +610,15 @@ def _given(statement: ast.Assign | ast.AugAssign, binding: ast.expr) -> ast.expr
     return None
 
 
-def _invariant_attribute(facts: Facts, module: Module, node: ast.expr, attr: str, depth: int) -> bool:
+def _invariant_attribute(
+    facts: Facts, module: Module, node: ast.expr, attr: str, asked: tuple[str, ...]
+) -> bool:
     """Whether every line of the class that sets `self.attr` gives it something that is the same on all ranks."""
     owner = next((part for part in facts.ancestors(module, node) if isinstance(part, ast.ClassDef)), None)
     if owner is None:
         return False
+    if f"self.{attr}" in asked:
+        return True
     found = False
     for part in walk(owner):
         if not (isinstance(part, ast.Attribute) and part.attr == attr and isinstance(part.ctx, ast.Store)):
@@ -623,8 +630,8 @@ def _invariant_attribute(facts: Facts, module: Module, node: ast.expr, attr: str
             return False
         match statement:
             case ast.Assign(targets=[ast.Attribute()], value=value) | ast.AugAssign(value=value):
-                if not _invariant(facts, module, value, depth + 1) or _under_choice(
-                    facts, module, statement, scope, depth
+                if not _invariant(facts, module, value, (*asked, f"self.{attr}")) or _under_choice(
+                    facts, module, statement, scope, (*asked, f"self.{attr}")
                 ):
                     return False
             case _:
@@ -645,12 +652,14 @@ def _counts(iterable: ast.expr, target: ast.expr, binding: ast.AST) -> bool:
     return name in {"range", "trange", "count"}
 
 
-def _under_choice(facts: Facts, module: Module, statement: ast.stmt, scope: ast.AST, depth: int) -> bool:
+def _under_choice(
+    facts: Facts, module: Module, statement: ast.stmt, scope: ast.AST, asked: tuple[str, ...]
+) -> bool:
     """Whether a name is bound only under a condition that may differ."""
     for parent in facts.ancestors(module, statement):
         if parent is scope:
             return False
-        if isinstance(parent, ast.If) and not _invariant(facts, module, parent.test, depth + 1):
+        if isinstance(parent, ast.If) and not _invariant(facts, module, parent.test, asked):
             return True
     return False
 

@@ -43,6 +43,7 @@ ORDER = (
     "once",
     "gathering",
     "counters",
+    "queues",
     "rules",
     "migrate",
     "write",

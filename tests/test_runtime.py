@@ -380,6 +380,7 @@ def test_the_rest_does_nothing() -> None:
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
     assert rt.per_card(7) == 7
     assert rt.mean_by_count(state["weight"], torch.tensor(3)) is state["weight"]
+    assert rt.batches_of_ranks(state["weight"]) == [state["weight"]]
     assert rt.scale_by_ranks() == 1
     assert rt.sum_over_ranks(state["weight"]) is state["weight"]
     assert rt.unwrap(model) is model

@@ -17,7 +17,8 @@ from multicard.meeting import no_meeting
 from multicard.reach import callers, functions_of, passed_by, reached
 from multicard.source import Module
 from multicard.tree import nodes
-from multicard.values import NOTHING, Const, Obj, contained, data_of
+from multicard.values import NOTHING, Const, Func, Obj, contained, data_of
+from multicard.wraps import bare_of
 
 Key = tuple[object, ...]
 """A counter: a name in its scope, an attribute by its name, an item by its key."""
@@ -49,11 +50,11 @@ def counters(facts: Facts) -> Iterator[Counter]:
     for key, some in found.items():
         all_of_them = all(node in some for _, node in _additions(facts, key))
         if all_of_them and not _divides(facts, key, set()):
-            if all(_on_every_rank(facts, item.module, item.statement, frozenset()) for item in some.values()):
+            if all(on_every_rank(facts, item.module, item.statement, frozenset()) for item in some.values()):
                 yield from some.values()
 
 
-def _on_every_rank(facts: Facts, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
+def on_every_rank(facts: Facts, module: Module, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
     """Whether all ranks come to a place, and equally often, by every way that leads to it."""
     function = facts.function(module, node)
     if passed_by(facts, module, node) or any(
@@ -64,10 +65,23 @@ def _on_every_rank(facts: Facts, module: Module, node: ast.AST, seen: frozenset[
         return False
     if function is None or function in seen:
         return no_meeting(facts, module, node) is None
-    if function in _followed(facts) and no_meeting(facts, module, node) is not None:
+    followed = function in _followed(facts)
+    if followed and no_meeting(facts, module, node) is not None:
         return False
-    ways = callers(facts).get(function, [])
-    return bool(ways) and all(_on_every_rank(facts, place, call, seen | {function}) for place, call in ways)
+    ways = [*callers(facts).get(function, []), *_calls_of_models(facts, function)]
+    return (followed or bool(ways)) and all(
+        on_every_rank(facts, place, call, seen | {function}) for place, call in ways
+    )
+
+
+def _calls_of_models(facts: Facts, function: ast.AST) -> Iterator[tuple[Module, ast.expr]]:
+    """The calls of models, wrapped or not, that run a function as their forward pass."""
+    for event in facts.events("forward", dead=False):
+        model = bare_of(event)
+        if isinstance(event.node, ast.expr) and model is not None and model.cls is not None:
+            passes = model.cls.names.get("forward", NOTHING)
+            if any(isinstance(value, Func) and value.node is function for value in passes):
+                yield event.module, event.node
 
 
 def _followed(facts: Facts) -> frozenset[ast.AST]:

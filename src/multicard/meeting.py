@@ -32,7 +32,7 @@ from multicard.values import data_of
 
 _COLLECTIVE = re.compile(
     r"«(broadcast_value|all_reduce_\w+|gather_in_order|sync_buffers|any_rank|average_gradients|average_over_ranks|broadcast_model"
-    r"|all_gather_with_grad|mean_by_count|(sum|mean)_over_ranks)»|«dist»\.barrier"
+    r"|all_gather_with_grad|batches_of_ranks|mean_by_count|(sum|mean)_over_ranks)»|«dist»\.barrier"
 )
 
 _OWNED = (ast.stmt, ast.Lambda)

@@ -14,7 +14,7 @@ The file stands alone: it needs torch (2.1 or newer) and may be copied beside an
               set_epoch, share_of, global_batches, whole_loader
     model     device_ids, all_trainable, own_buffers, forward_of, unwrap, sync_buffers, broadcast_model,
               accumulate, average_gradients, mean_by_count, scale_by_ranks, sum_over_ranks, mean_over_ranks,
-              all_gather_with_grad
+              all_gather_with_grad, batches_of_ranks
     values    broadcast_value, any_rank, all_reduce_sum, all_reduce_mean, all_reduce_max, all_reduce_min,
               average_over_ranks, gather_in_order
     files     save_checkpoint, NullWriter
@@ -86,6 +86,7 @@ __all__ = [
     "any_rank",
     "average_gradients",
     "average_over_ranks",
+    "batches_of_ranks",
     "broadcast_model",
     "broadcast_value",
     "device_ids",
@@ -1195,14 +1196,35 @@ def all_gather_with_grad(tensor: torch.Tensor, *, views: int = 1) -> torch.Tenso
         return tensor
     if len(tensor) % views:
         raise ValueError(f"all_gather_with_grad: {len(tensor)} rows are not {views} views of as many samples")
-    lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(_where().world_size)]
-    dist.all_gather(lengths, torch.tensor([len(tensor)]))
-    rows = [int(length) for length in lengths]
+    rows = _rows_of_ranks(tensor)
     whole: torch.Tensor = _Gather.apply(tensor, rows)  # type: ignore[no-untyped-call]
     if views == 1:
         return whole
     shares = [share.chunk(views) for share in torch.split(whole, rows) if len(share)]
     return torch.cat([share[view] for view in range(views) for share in shares])
+
+
+def _rows_of_ranks(tensor: torch.Tensor) -> list[int]:
+    lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(_where().world_size)]
+    dist.all_gather(lengths, torch.tensor([len(tensor)]))
+    return [int(length) for length in lengths]
+
+
+def batches_of_ranks(*tensors: torch.Tensor) -> list[Any]:
+    """The batches of all ranks, one after the other, for a queue that takes a batch at a time.
+
+        for keys in batches_of_ranks(k): self.enqueue(keys)
+
+    So every rank's queue holds what all have put there: as many batches each step as there are ranks, in their
+    order, each of the size that it has on one card. Gradients do not flow. Several tensors come as tuples. With N
+    processes (collective): one all-gather of the lengths, over the CPU, and one of each tensor. With one process:
+    the tensors themselves.
+    """
+    if _alone():
+        return [tensors[0] if len(tensors) == 1 else tensors]
+    rows = _rows_of_ranks(tensors[0])
+    shares = [torch.split(_Gather.apply(tensor.detach(), rows), rows) for tensor in tensors]  # type: ignore[no-untyped-call]
+    return list(shares[0]) if len(tensors) == 1 else list(zip(*shares))
 
 
 # ------------------------------------------------------------------------- how values travel between ranks

@@ -36,6 +36,7 @@ RUNTIME = frozenset(
         "any_rank",
         "average_gradients",
         "average_over_ranks",
+        "batches_of_ranks",
         "broadcast_model",
         "broadcast_value",
         "device_ids",

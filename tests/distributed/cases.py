@@ -1099,6 +1099,17 @@ def case_what_was_made_without_gradients_stays_that_of_one_rank() -> None:
     assert math.isclose(whole.item(), (WORLD - 1) / 2, abs_tol=1e-6)
 
 
+def case_a_queue_takes_the_batches_of_all_ranks() -> None:
+    keys = torch.arange((RANK + 1) * 3.0, requires_grad=True).reshape(-1, 3) + RANK
+    with torch.no_grad():
+        batches = rt.batches_of_ranks(keys)
+        pairs = rt.batches_of_ranks(keys, torch.full((RANK + 1,), RANK))
+    assert [len(batch) for batch in batches] == [rank + 1 for rank in range(WORLD)]
+    assert torch.equal(batches[RANK], keys)
+    assert [labels.tolist() for _, labels in pairs] == [[rank] * (rank + 1) for rank in range(WORLD)]
+    assert all(batch.requires_grad == (WORLD == 1) for batch in batches)
+
+
 def case_the_root_of_a_mean_gives_the_gradient_of_one_card() -> None:
     torch.manual_seed(1)
     x = torch.randn(WORLD, 4, 6)

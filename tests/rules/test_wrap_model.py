@@ -572,3 +572,87 @@ def test_a_tensor_that_no_optimizer_holds_is_left_alone() -> None:
         "model(x)", "model(x + noise)"
     )
     assert added(script, migrate(rule, script)[0]) == DDP
+
+
+KEYS = HEAD.replace(
+    "        self.classifier =",
+    "        self.register_buffer('queue', torch.zeros(8, 64))\n"
+    "        self.register_buffer('labels', torch.zeros(64))\n"
+    "        self.register_buffer('at', torch.zeros(1, dtype=torch.long))\n"
+    "        self.classifier =",
+).replace(
+    "    def forward",
+    "    @torch.no_grad()\n    def enqueue(self, keys):\n        n = keys.shape[0]\n        at = int(self.at)\n"
+    "        self.queue[:, at : at + n] = keys.T\n        self.at[0] = (at + n) % 64\n\n    def forward",
+)
+FED = "        h = self.features(x)\n        {call}\n        return self.classifier(h)"
+CALL = "self.enqueue(h)"
+JOINED = (
+    "        n = keys.shape[0]\n        at = int(self.at)\n"
+    "        self.queue[:, at : at + n] = keys.T\n        self.at[0] = (at + n) % 64\n"
+)
+FILLED = {
+    "as in the paper": (KEYS, CALL, "for keys in batches_of_ranks(h):\n            self.enqueue(keys)"),
+    "at one end": (
+        KEYS.replace(JOINED, "        self.queue = torch.cat([keys.T, self.queue], 1)[:, :64]\n"),
+        CALL,
+        "for keys in batches_of_ranks(h):\n            self.enqueue(keys)",
+    ),
+    "copied": (
+        KEYS.replace(JOINED, "        self.queue.copy_(torch.cat([keys.T, self.queue], 1)[:, :64])\n"),
+        CALL,
+        "for keys in batches_of_ranks(h):\n            self.enqueue(keys)",
+    ),
+    "without gradients where it is called": (
+        KEYS.replace("    @torch.no_grad()\n", ""),
+        "with torch.no_grad():\n            self.enqueue(h.detach())",
+        "    for keys in batches_of_ranks(h.detach()):\n                self.enqueue(keys)",
+    ),
+    "two together": (
+        KEYS.replace("(self, keys)", "(self, keys, marks)").replace(
+            "        self.at[0]", "        self.labels[at : at + n] = marks\n        self.at[0]"
+        ),
+        "self.enqueue(h, x[:, 0])",
+        "for keys, marks in batches_of_ranks(h, x[:, 0]):\n            self.enqueue(keys, marks)",
+    ),
+    "the name is taken": (
+        KEYS,
+        "keys = h.detach()\n        self.enqueue(keys)",
+        "for keys_ in batches_of_ranks(keys):\n            self.enqueue(keys_)",
+    ),
+}
+UNFILLED = {
+    "its result is used": (KEYS.replace("% 64\n", "% 64\n        return n\n", 1), CALL),
+    "it stays where it is": (KEYS.replace("% 64\n", "\n", 1), CALL),
+    "a mean goes in": (
+        KEYS.replace(JOINED, "        self.queue.mul_(0.9).add_(keys.mean(0)[:, None])\n"),
+        CALL,
+    ),
+    "gradients are recorded": (KEYS.replace("    @torch.no_grad()\n", ""), CALL),
+    "what it is given has a name": (KEYS, "self.enqueue(keys=h)"),
+    "it is called in an expression": (KEYS, "done = self.enqueue(h)"),
+    "as the batch says": (KEYS, "if h.sum() > 0:\n            self.enqueue(h)"),
+}
+
+
+@pytest.mark.parametrize(("net", "call", "after"), FILLED.values(), ids=FILLED)
+def test_a_queue_takes_the_batches_of_all_ranks(net: str, call: str, after: str) -> None:
+    script = net.replace(FORWARD, FED.format(call=call)) + MAKE + OPTIMIZER + LOOP
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (f"        {after}\n{DDP}", [])
+
+
+@pytest.mark.parametrize(("net", "call"), UNFILLED.values(), ids=UNFILLED)
+def test_says_whose_queue_stays(net: str, call: str) -> None:
+    script = net.replace(FORWARD, FED.format(call=call)) + MAKE + OPTIMIZER + LOOP
+    text, reasons = migrate(rule, script)
+    assert "batches_of_ranks" not in text
+    assert "`queue`" in reasons[0]
+
+
+def test_a_queue_that_an_evaluation_fills_too_stays() -> None:
+    script = KEYS.replace(FORWARD, FED.format(call=CALL)) + MAKE + OPTIMIZER + LOOP
+    script += "with torch.no_grad():\n    for x, y in DataLoader(data, 8):\n        print(model(x))\n"
+    text, reasons = migrate(rule, script)
+    assert "batches_of_ranks" not in text
+    assert "`queue`" in reasons[0]

@@ -3,7 +3,7 @@
 Without it every rank trains a model of its own on its share of the data, and only rank 0's is kept.  The wrapper
 comes after the model is on its device, compiled and given its heads, and before the first step.  A model that no
 wrapper can serve (its loss comes from another method, or from parts of it) has its gradients averaged after the
-backward pass instead.
+backward pass instead.  A queue that the model fills one batch at a time takes the batches of all ranks.
 
 Before:
 
@@ -25,6 +25,7 @@ from multicard.facts import Facts, shared_parts
 from multicard.interpret import Event, Wrap
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
+from multicard.queues import filled
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
 from multicard.unused import classes_of
@@ -50,6 +51,11 @@ _BUFFER = Text(
     "the model fills its buffer `{name}` from its own batches; at each forward pass all ranks are given that of rank 0,"
     " and what the others wrote is lost",
     "模型用自己的批次填充缓冲区 `{name}`;每次前向传播时各进程都会得到 rank0 的缓冲区,其他进程写入的内容会丢失",
+)
+_QUEUE = Text(
+    "the model fills a queue from its own batches; it takes those of all ranks, one after the other, so that all hold"
+    " what one card would have put there",
+    "模型用自己的批次填充队列;改为依次放入所有进程的批次,使各进程的队列与单卡放入的内容一致",
 )
 _GROWN = Text(
     "the new part must begin alike on all ranks",
@@ -182,7 +188,18 @@ def _own_buffers(facts: Facts, models: list[Obj]) -> Iterator[Finding]:
             name, values = _written_buffer(facts, node)
             if name in names and any(isinstance(value, Data) and value.local for value in values):
                 found.setdefault(name, node)
+        fed = {}
         for name, node in found.items():
+            method = facts.function(cls.module, node)
+            if method not in fed:
+                writes = [other for other in found.values() if facts.function(cls.module, other) is method]
+                fed[method] = (
+                    filled(facts, cls.module, method, writes) if isinstance(method, ast.FunctionDef) else []
+                )
+                for place in fed[method]:
+                    yield Finding(CODE, facts.site(place.module, place.statement), _QUEUE, place.edits)
+            if fed[method]:
+                continue
             yield Finding(
                 CODE,
                 facts.site(cls.module, node),

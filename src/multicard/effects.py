@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from multicard.facts import Facts
 from multicard.source import Module
 from multicard.tree import Kind, by_kind, children, kinds, nodes, walk
-from multicard.values import Class, Const, Data, Func, Lib, Method, Obj
+from multicard.values import Class, Const, Data, Func, Lib, Method, Obj, Unknown
 
 What = Literal[
     "write", "save", "delete", "folder", "open", "command", "show", "draw", "send", "read", "writer"
@@ -136,9 +136,11 @@ _PATH_OF: dict[What, dict[str, int]] = {
         "glob.glob": 0,
         "torchaudio.load": 0,
         "safetensors.torch.load_file": 0,
+        "pycocotools.coco.COCO": 0,
     },
     "writer": {
         "torch.utils.tensorboard.SummaryWriter": -1,
+        "tensorboard.SummaryWriter": -1,
         "tensorboardX.SummaryWriter": -1,
         "tensorboard_logger.Logger": -1,
         "visdom.Visdom": -1,
@@ -188,6 +190,7 @@ _METHODS: dict[str, tuple[What, int]] = {
     "iterdir": ("read", -1),
     "read_text": ("read", -1),
     "read_bytes": ("read", -1),
+    "loadRes": ("read", 0),
 }  # fmt: skip
 _METHODS_OF_SOME = frozenset({"save", "open", "rename", "replace", "glob"})
 _RUNS = ("wandb.init", "neptune.", "comet_ml.")
@@ -228,7 +231,7 @@ def _names_of(facts: Facts, call: ast.Call) -> frozenset[str]:
                 found.add(f".{name}")
             case Func() as function:
                 found.add(f"local:{getattr(function.node, 'name', 'lambda')}")
-            case Data() if isinstance(call.func, ast.Attribute):
+            case Data() | Unknown() if isinstance(call.func, ast.Attribute):
                 found.add(f".{call.func.attr}")
             case Obj(cls=None, kind="lib", name=name):
                 found.add(name)

@@ -486,8 +486,11 @@ class Interpreter:
                         if not key.startswith("__"):
                             self.frame.names[key] = values
                 else:
-                    for key in libraries.star(base):
+                    brought = libraries.star(base)
+                    for key in brought:
                         self.frame.names[key] = one(Lib(libraries.canonical(f"{base}.{key}")))
+                    for key, name in () if brought else libraries.USUAL.items():
+                        self.frame.names.setdefault(key, one(Lib(name)))
                 continue
             dotted = f"{base}.{alias.name}" if base else alias.name
             inner = self.program.find(dotted)

@@ -81,6 +81,7 @@ SAMPLERS = frozenset(
 WRITERS = frozenset(
     {
         "torch.utils.tensorboard.SummaryWriter",
+        "tensorboard.SummaryWriter",
         "tensorboardX.SummaryWriter",
         "tensorboard_logger.Logger",
         "visdom.Visdom",
@@ -206,6 +207,22 @@ MODEL_METHODS = frozenset(
         "resize_token_embeddings",
     }
 )
+USUAL = {
+    "F": "torch.nn.functional",
+    "json": "json",
+    "math": "math",
+    "nn": "torch.nn",
+    "np": "numpy",
+    "optim": "torch.optim",
+    "os": "os",
+    "plt": "matplotlib.pyplot",
+    "random": "random",
+    "shutil": "shutil",
+    "sys": "sys",
+    "time": "time",
+    "torch": "torch",
+}
+"""What a script that names them without an import has by `from ... import *` of a module that cannot be seen."""
 HOLDERS = frozenset({"torch.nn.ModuleDict", "torch.nn.ModuleList"})
 """Modules that only hold others."""
 SAME_MODEL = frozenset(

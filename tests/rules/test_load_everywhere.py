@@ -22,6 +22,13 @@ MIGRATED = {
         "state = torch.load(path)\nmodel.load_state_dict(state['model'])\ntorch.set_rng_state(state['rng'])",
         "state = torch.load(path, map_location=own_device())\ntorch.set_rng_state(state['rng'].cpu())",
     ),
+    "in a function that gives it back by a name": (
+        (
+            "def read(path):\n    found = torch.load(path)\n    print(path)\n    return found\n"
+            "model.load_state_dict(read('a.pth')['net'])"
+        ),
+        "    found = torch.load(path, map_location=own_device())",
+    ),
     "returned by a function": (
         "def read(path):\n    return torch.load(path)\nmodel.load_state_dict(read('a.pth'))",
         "    return torch.load(path, map_location=own_device())",

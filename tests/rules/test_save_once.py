@@ -91,3 +91,11 @@ def test_helpers_in_local_modules_save_once_too() -> None:
     script = "from keeping import keep\n" + TRAINING + LOOP + "keep(model.state_dict(), 'a.pth')"
     texts, _ = migrate_modules(rule, {"__main__": script, "keeping": helper})
     assert added(helper, texts["keeping"]) == "    save_checkpoint(state, path)"
+
+
+def test_torch_may_come_by_a_star_that_cannot_be_seen() -> None:
+    script = (
+        TRAINING.replace("import torch\n", "from lost import *\n", 1) + LOOP + "torch.save(state, 'a.pth')\n"
+    )
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == ("save_checkpoint(state, 'a.pth')", [])

@@ -153,6 +153,13 @@ AFTER_TRAINING = {
         "np.save('a.npy', x)\ny = np.load('a.npy')",
         "if rank == 0:\n    np.save('a.npy', x)\ndist.barrier()",
     ),
+    "written and read by an interface of a data set": (
+        (
+            "import json\nfrom pycocotools.coco import COCO\nannotations = COCO('b.json')\n"
+            "json.dump(rows, open('a.json', 'w'))\nfound = annotations.loadRes('a.json')"
+        ),
+        "json.dump(rows, open('a.json' if rank == 0 else os.devnull, 'w'))\ndist.barrier()",
+    ),
     "written line by line and read": (
         "with open('a', 'w') as f:\n    f.write('1')\nrows = open('a').read()",
         "with open('a' if rank == 0 else os.devnull, 'w') as f:\ndist.barrier()",

@@ -88,16 +88,17 @@ def _loads_weights(facts: Facts, module: Module, call: ast.Call, depth: int = 0)
     scope = facts.scope(module, call)
     match parent:
         case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
-            return _is_weights(module, scope, target)
+            return _is_weights(module, scope, target) or (
+                any(
+                    isinstance(node.value, ast.Name) and module.text(node.value) == module.text(target)
+                    for node in nodes(scope, ast.Return)
+                )
+                and _gives_weights(facts, scope, depth)
+            )
         case ast.Attribute() | ast.Subscript():
             return isinstance(parent, ast.Subscript) and _is_key(parent.slice)
-        case ast.Return() if depth < 2 and isinstance(scope, ast.FunctionDef):
-            return any(
-                _loads_weights(facts, other, user, depth + 1)
-                for other in facts.modules
-                for user in calls_in(facts, other)
-                if any(getattr(value, "node", None) is scope for value in facts.values(user.func))
-            )
+        case ast.Return():
+            return _gives_weights(facts, scope, depth)
         case _:
             return False
 
@@ -113,6 +114,20 @@ def _loads_own_model(facts: Facts, call: ast.Call) -> bool:
     ]
     return bool(saved) and all(
         any(contained(facts.values(what), kind) for kind in ("model", "wrapped", "state")) for what in saved
+    )
+
+
+def _gives_weights(facts: Facts, function: ast.AST, depth: int) -> bool:
+    """Whether what a function gives back goes into a model or an optimizer where it is called."""
+    return (
+        depth < 2
+        and isinstance(function, ast.FunctionDef)
+        and any(
+            _loads_weights(facts, other, user, depth + 1)
+            for other in facts.modules
+            for user in calls_in(facts, other)
+            if any(getattr(value, "node", None) is function for value in facts.values(user.func))
+        )
     )
 
 

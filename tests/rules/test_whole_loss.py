@@ -441,6 +441,23 @@ BENT = {
         "        loss = mean_over_ranks(criterion(out, y)) * mean_over_ranks(out.exp().mean())",
     ),
 }
+BENT |= {
+    "of what a mask selects": (
+        ("mask = y != 0", "loss = torch.sqrt(criterion(model(x)[mask], y[mask]))"),
+        "        loss = torch.sqrt(mean_by_count(criterion(model(x)[mask], y[mask]), y[mask].numel()))",
+    ),
+    "of what is counted, with another": (
+        (
+            "out = model(x)",
+            "part = nn.functional.cross_entropy(out, y, ignore_index=0)",
+            "loss = (part + out.mean()) ** 2",
+        ),
+        (
+            "        part = mean_by_count(nn.functional.cross_entropy(out, y, ignore_index=0), (y != 0).sum())\n"
+            "        loss = (part + mean_over_ranks(out.mean())) ** 2"
+        ),
+    ),
+}
 NOT_BENT = {
     "means that are added up": "loss = 0.5 * criterion(model(x), y) + model(x).abs().mean() / 2",
     "a mean of roots": "loss = model(x).abs().sqrt().mean()",
@@ -466,11 +483,12 @@ def test_a_mean_that_is_one_over_samples(line: str) -> None:
     assert migrate(rule, script) == (script, [])
 
 
-def test_says_that_a_mean_over_a_count_is_put_through_more() -> None:
-    script = NET + loop("loss = nn.functional.cross_entropy(model(x), y, ignore_index=0).sqrt()")
-    text, [why] = migrate(rule, script)
+def test_says_that_a_mean_over_a_count_that_is_not_seen_is_put_through_more() -> None:
+    chosen = "criterion = nn.CrossEntropyLoss(ignore_index=0) if args.a else nn.BCEWithLogitsLoss()\n"
+    text, whys = migrate(rule, NET + chosen + loop("loss = criterion(model(x), y).sqrt()"))
     assert "mean_over_ranks" not in text
-    assert "put through more than sums" in why
+    assert "put through more than sums" in whys[-1]
+    assert len(whys) == 2
 
 
 EVALUATED = """

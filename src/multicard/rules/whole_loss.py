@@ -112,7 +112,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         for event in facts.events(*_PARTS, dead=False)
         if any(found.holds(event) for found in whole)
     )
-    means = set(done)
+    gathered_in, means = frozenset(done), set(done)
     mixed = [_mixed(facts, event) for event in _trained(facts, "mixed_sum", mixed_at, used, done)]
     yield from mixed
     grown = {mixed_at(found.site.node) for found in mixed if found.edits}
@@ -127,11 +127,14 @@ def find(facts: Facts) -> Iterator[Finding]:
     each = {mean_at(event.node) for event in local if _one_of_each(facts, event)}
     for event in local:
         if not _sample_loop(facts, event) and not each & getattr(event.subject, "tags", frozenset()):
-            yield from _local_mean(facts, event)
+            for finding in _local_mean(facts, event):
+                yield finding
+                if finding.edits:  # from here on it is the mean over all ranks
+                    means.add(event.node)
     for event in _trained(facts, "mask_mean", mean_at, used, done):
         if not _sample_loop(facts, event):
             yield _mask_mean(facts, event)
-    for event in _trained(facts, "bent", bent_at, used, set(means)):
+    for event in _trained(facts, "bent", bent_at, used, set(gathered_in)):
         yield from _bent(facts, event, means)
     sums: set[ast.AST] = set()
     for event in _trained(facts, "ratio", ratio_at, used, done):

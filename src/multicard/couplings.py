@@ -27,7 +27,9 @@ BENDS = frozenset({
 })  # fmt: skip
 """What makes of a mean something else than the mean of what it makes."""
 
-PRODUCTS = frozenset({"torch.mm", "torch.matmul", "numpy.matmul", "mm", "matmul"})
+PRODUCTS = frozenset({
+    "torch.mm", "torch.matmul", "torch.addmm", "numpy.matmul", "mm", "matmul", "addmm", "addmm_",
+})  # fmt: skip
 _SPREADS = frozenset({"std", "var", "cov", "corrcoef", "std_mean", "var_mean"})
 _ORDERS = frozenset({"topk", "sort", "argsort", "kthvalue", "quantile", "median"})
 _DISTANCES = frozenset({"torch.cdist", "torch.pdist", "torch.nn.functional.pdist"})

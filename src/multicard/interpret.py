@@ -817,6 +817,14 @@ class Interpreter:
             case _:
                 pass
 
+    def rebind(self, place: ast.AST, data: Data) -> None:
+        """`x.addmm_(...)`: from here on the name stands for what was made of it."""
+        match place:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name))) if name in self.frame.names:
+                self.frame.names[name] = one(data)
+            case _:
+                pass
+
     def make_leaf(self, place: ast.AST) -> None:
         """`x.requires_grad_()`: from here on the name stands for a tensor that may be trained."""
         if isinstance(place, ast.Call) and isinstance(place.func, ast.Attribute):

@@ -1493,6 +1493,8 @@ def _data_method(
         run.record("data_call", name, place, owner, bound)
     parts = [owner, *(data_of(values) for values in given)]
     data = run.combined(place, parts, product=name in couplings.PRODUCTS)
+    if name == "addmm_":
+        run.rebind(place, data)
     axes = list(bound.values())
     if couplings.turns(name, axes) and (name == "t" or not run.in_a_network()):
         data = couplings.laid_out(data, couplings.TURNED)

@@ -303,6 +303,18 @@ COUPLED = {
         "loss = criterion(z, y) + torch.relu(1 - z.std(dim=0)).mean()",
     ),
     "labels of this rank": ("z = model(x)", "loss = criterion(z @ z.T, torch.arange(len(x)))"),
+    "squared distances, in place": (
+        "z = model(x)",
+        "d = z.pow(2).sum(dim=1, keepdim=True).expand(len(z), len(z))",
+        "d = d + d.t()",
+        "d.addmm_(z, z.t(), beta=1, alpha=-2)",
+        "loss = criterion(d.clamp(min=1e-12).sqrt(), torch.arange(len(x)))",
+    ),
+    "squared distances": (
+        "z = model(x)",
+        "d = torch.addmm(z.pow(2).sum(1, keepdim=True), z, z.t(), alpha=-2)",
+        "loss = criterion(d, torch.arange(len(x)))",
+    ),
     "labels of a batch of one size": (
         "z = model(x)",
         "labels = torch.arange(8)",
@@ -357,6 +369,12 @@ IN_PLACE_PAIRS = {
 }
 NOT_COUPLED = {
     "a product with weights": ("z = model(x)", "loss = criterion(z @ model.classifier.weight.t().T, y)"),
+    "distances from weights": (
+        "z, w = model(x), model.classifier.weight",
+        "d = z.pow(2).sum(1, keepdim=True).expand(8, 2) + w.pow(2).sum(1, keepdim=True).expand(2, 8).t()",
+        "d.addmm_(z, w.t(), beta=1, alpha=-2)",
+        "loss = criterion(d, y)",
+    ),
     "cosines with a partner": ("loss = 1 - nn.functional.cosine_similarity(model(x), model(y)).mean()",),
     "samples' own deviations": ("loss = model(x).std(dim=1).mean()",),
     "only shown": ("z = model(x)", "print((z @ z.t()).mean())", "loss = criterion(z, y)"),

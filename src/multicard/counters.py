@@ -276,7 +276,9 @@ def _used_up(facts: Facts, module: Module, node: ast.AST, seen: set[Key]) -> boo
                     return True
                 if name not in _SAME:
                     return _handed(facts, outer, inner, seen)
-            case ast.Return() | ast.Yield() | ast.Lambda():
+            case ast.Return():
+                return _given_back(facts, module, outer, node, seen)
+            case ast.Yield() | ast.Lambda():
                 return True
             case ast.AugAssign(op=ast.Add() | ast.Sub(), target=target):
                 return _passed_to(facts, module, [target], seen)
@@ -302,6 +304,30 @@ def _passed_to(facts: Facts, module: Module, targets: list[ast.expr], seen: set[
             if key is not None and key[0] != "item" and _divides(facts, key, seen):
                 return True
     return False
+
+
+def _given_back(facts: Facts, module: Module, statement: ast.Return, node: ast.AST, seen: set[Key]) -> bool:
+    """Whether a caller uses up what a function gives back."""
+    function = facts.function(module, statement)
+    value = statement.value
+    place = value.elts.index(node) if isinstance(value, ast.Tuple) and node in value.elts else None
+    if function is None or (place is None and isinstance(value, ast.Tuple | ast.List | ast.Dict)):
+        return True
+    return any(_taken_back(facts, home, call, place, seen) for home, call in callers(facts).get(function, []))
+
+
+def _taken_back(facts: Facts, module: Module, call: ast.expr, place: int | None, seen: set[Key]) -> bool:
+    match facts.parents(module)[call]:
+        case ast.Expr():
+            return False
+        case ast.Assign(targets=[ast.Tuple(elts=parts)]) if place is not None and place < len(parts):
+            starred = any(isinstance(part, ast.Starred) for part in parts)
+            return starred or _passed_to(facts, module, [parts[place]], seen)
+        case _ if place is None and isinstance(call, ast.Call) and ("call", call) not in seen:
+            seen.add(("call", call))
+            return _used_up(facts, module, call, seen)
+        case _:
+            return True
 
 
 def _handed(facts: Facts, call: ast.Call, argument: ast.AST, seen: set[Key]) -> bool:

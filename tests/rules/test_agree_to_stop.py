@@ -523,3 +523,32 @@ def test_an_attack_that_meets_nobody_ends_for_each_rank() -> None:
     assert migrate(rule, script) == (script, [])
     used = NET + ATTACK.format(test="len(left) == 0", clear="")
     assert "if not any_rank(" in migrate(rule, used)[0]
+
+
+PHASES = """
+loaders = {"train": loader, "val": val_loader}
+for epoch in range(3):
+    for phase in PHASES:
+        for x, y in loaders[phase]:
+            out = model(x)
+            if phase == "train":
+                if out.max() < 0:
+                    continue
+                loss = criterion(out, y)
+                loss.backward()
+                optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("phases", "after"),
+    [
+        ('["train", "val"]', ""),
+        ('("train", "val")', ""),
+        ("given()", '            if any_rank(phase == "train"):\n'),
+    ],
+)
+def test_phases_that_are_written_out_are_those_of_all_ranks(phases: str, after: str) -> None:
+    script = NET + PHASES.replace("PHASES", phases)
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (f"{after}                if any_rank(out.max() < 0):", [])

@@ -173,3 +173,20 @@ def test_a_data_parallel_of_the_script_s_own_is_taken_away_and_stays_as_it_is() 
     script = BEFORE + BALANCED + "model = Balanced(4, Net(), dim=0).cuda()\n" + AFTER + LOOP
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == ("model = Net().cuda()", [])
+
+
+def test_it_goes_where_the_model_inside_is_called_by_another_method() -> None:
+    script = (
+        NET.replace(
+            "    def init_hidden", "    def classify(self, x):\n        return self(x)\n\n    def init_hidden"
+        )
+        + "model = nn.DataParallel(model)\n"
+        + LOOP.replace("model(x)", "model.module.classify(x)")
+    )
+    alone, _ = migrate(rule, script)
+    assert "model = nn.DataParallel(model)" in alone
+    assert "cross_entropy(model.classify(x), y)" in alone
+    bare, reasons = migrate(wrap_model, script)
+    assert "\nbroadcast_model(model)\n" in bare
+    assert "DataParallel(model)" not in bare
+    assert reasons == []

@@ -544,7 +544,10 @@ def _invariant_name(facts: Facts, module: Module, node: ast.expr, name: str, ask
         match statement:
             case ast.For(target=target, iter=iterable) if binding in held(target):
                 made = _made_as(scope, iterable) if isinstance(iterable, ast.Name) else [iterable]
-                if not made or not all(_counts(part, target, binding) for part in made):
+                spelled_out = all(isinstance(value, Const) for value in facts.values(binding))
+                if not made or not all(
+                    _counts(part, target, binding) or (spelled_out and _in_order(part)) for part in made
+                ):
                     return False
             case ast.Assign() | ast.AugAssign():
                 value = _given(statement, binding)
@@ -555,6 +558,13 @@ def _invariant_name(facts: Facts, module: Module, node: ast.expr, name: str, ask
             case _:
                 return False
     return True
+
+
+def _in_order(node: ast.expr) -> bool:
+    """Whether a list is written out, so that all ranks go through it alike: `for phase in ["train", "val"]`."""
+    return isinstance(node, ast.List | ast.Tuple) and not any(
+        isinstance(part, ast.Starred) for part in node.elts
+    )
 
 
 def _made_as(scope: ast.AST, name: ast.Name) -> list[ast.expr]:

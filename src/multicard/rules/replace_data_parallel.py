@@ -57,7 +57,8 @@ _CUT = Text(
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Each DataParallel, and each `.module` where no wrapper stands."""
-    done: set[ast.AST | None] = {stands_in_for(facts, wrap) for _, wrap in facts.places}
+    taken = [wrap for _, wrap in facts.places] + [home for _, _, home in facts.unwrapped if home is not None]
+    done: set[ast.AST | None] = {stands_in_for(facts, wrap) for wrap in taken}
     for event in facts.events("data_parallel"):
         if event.node in done or not isinstance(event.node, ast.Call):
             continue

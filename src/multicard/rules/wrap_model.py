@@ -266,12 +266,11 @@ def _averaged(
     if home is not None and (home.statement, "home") not in done:
         done.add((home.statement, "home"))
         module = facts.module_of[home.target]
-        yield Finding(
-            CODE,
-            facts.site(module, home.statement),
-            why,
-            (insert_after(module, home.statement, *_broadcast(facts, module, home.target)),),
-        )
+        lines = _broadcast(facts, module, home.target)
+        edit = insert_after(module, home.statement, *lines)
+        if stands_in_for(facts, home) is not None:
+            edit = replace(module, home.statement, *lines)
+        yield Finding(CODE, facts.site(module, home.statement), why, (edit,))
     for event in grown(facts, own, _given_rank_0s(facts, home)):
         base = _base(event.node)
         if base is None or (event.node, "grown") in done:

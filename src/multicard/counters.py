@@ -323,9 +323,10 @@ def _taken_back(facts: Facts, module: Module, call: ast.expr, place: int | None,
         case ast.Assign(targets=[ast.Tuple(elts=parts)]) if place is not None and place < len(parts):
             starred = any(isinstance(part, ast.Starred) for part in parts)
             return starred or _passed_to(facts, module, [parts[place]], seen)
-        case _ if place is None and isinstance(call, ast.Call) and ("call", call) not in seen:
+        case _ if place is None and isinstance(call, ast.Call):
+            known = ("call", call) in seen
             seen.add(("call", call))
-            return _used_up(facts, module, call, seen)
+            return not known and _used_up(facts, module, call, seen)
         case _:
             return True
 

@@ -914,6 +914,54 @@ def test_what_a_method_counts_on_and_on() -> None:
     assert "get_world_size" not in migrate(rule, evaluated)[0]
 
 
+RETURNED = """
+def train(batches, seen):
+    for x, y in batches:
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+        seen += len(x)
+    return {value}
+
+
+seen, loss = 0, 0.0
+for epoch in range(3):
+    {taken} = train(loader, seen)
+    print({shown})
+"""
+TAKEN = {
+    "itself": ("seen", "seen", "seen"),
+    "among others": ("loss.item(), seen", "loss, seen", "seen, loss"),
+    "in thousands": ("seen / 1000", "k", "k"),
+    "and left alone": ("loss.item(), seen", "loss, seen", ""),
+}
+TAKEN_APART = {
+    "divided by it": ("loss.item(), seen", "loss, seen", "loss / seen"),
+    "as one": ("loss.item(), seen", "both", "both"),
+    "in a list": ("[loss.item(), seen]", "loss, seen", "seen"),
+    "with a star": ("(loss.item(), seen)", "*loss, seen", "seen"),
+    "a ratio": ("loss.item() / seen", "loss", "loss"),
+}
+
+
+@pytest.mark.parametrize(("value", "taken", "shown"), TAKEN.values(), ids=TAKEN)
+def test_what_a_function_counts_on_and_gives_back(value: str, taken: str, shown: str) -> None:
+    script = NET + RETURNED.format(value=value, taken=taken, shown=shown)
+    text, _ = migrate(rule, script)
+    assert "        seen += len(x) * dist.get_world_size()" in text
+
+
+def test_what_a_function_counts_on_and_nobody_takes() -> None:
+    script = NET + RETURNED.format(value="seen", taken="seen", shown="").replace("seen = train", "train")
+    assert "seen += len(x) * dist.get_world_size()" in migrate(rule, script)[0]
+
+
+@pytest.mark.parametrize(("value", "taken", "shown"), TAKEN_APART.values(), ids=TAKEN_APART)
+def test_what_a_function_gives_back_to_be_divided_by_stays(value: str, taken: str, shown: str) -> None:
+    script = NET + RETURNED.format(value=value, taken=taken, shown=shown)
+    assert "get_world_size" not in migrate(rule, script)[0]
+
+
 @pytest.mark.parametrize(
     "arguments",
     ["collate_fn=pad", "batch_sampler=Buckets(data)", "sampler=None, collate_fn=lambda rows: rows"],

@@ -178,3 +178,20 @@ def test_a_local_data_set_with_download_goes_first_where_it_is_made() -> None:
     assert reasons == []
     assert texts["digits"] == own
     assert "with main_process_first():\n    a = digits.Digits" in texts["__main__"]
+
+
+def test_what_is_unpacked_while_the_others_wait_waits_for_nobody() -> None:
+    script = (
+        TRAINING
+        + "import tarfile\nfrom torch.utils.data import Dataset\nfrom torchvision.datasets.utils import download_url\n"
+        "class Voc(Dataset):\n    def __init__(self, download=False):\n        if download:\n            fetch('d')\n"
+        "    def __len__(self): return 9\n    def __getitem__(self, i): return i\n"
+        "def fetch(root):\n    download_url('http://a', root)\n"
+        "    with tarfile.open('a.tar') as tar:\n        tar.extractall(root)\n"
+        "train, val = Voc(download=True), None\nval = Voc()\n"
+    )
+    text, reasons = migrate(rule, script)
+    assert "with main_process_first():\n    train, val = Voc(download=True), None" in text
+    assert "        if rank == 0:\n            tar.extractall(root)\n" in text
+    assert "barrier" not in text
+    assert reasons == []

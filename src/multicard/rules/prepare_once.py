@@ -20,7 +20,7 @@ import re
 import sys
 from collections.abc import Iterator
 
-from multicard.edits import call_with, guard, insert_after
+from multicard.edits import Edit, call_with, guard, insert_after
 from multicard.effects import (
     ARCHIVES,
     Effect,
@@ -452,6 +452,11 @@ def _downloads(facts: Facts, module: Module, first: frozenset[ast.stmt]) -> Iter
         edits = guard(module, [statement], "if «rank 0»:")
         if edits is None:
             continue
+        ways = [event for event in facts.by_node.get(call, ()) if not event.dead]
+        if ways and all(happens_within(facts, event, first) for event in ways):
+            wait: tuple[Edit, ...] = ()  # the others come here when rank 0 is done, and wait for nobody
+        else:
+            wait = (insert_after(module, statement, "«dist».barrier()"),)
         yield Finding(
             CODE,
             facts.site(module, statement),
@@ -459,5 +464,5 @@ def _downloads(facts: Facts, module: Module, first: frozenset[ast.stmt]) -> Iter
                 "fetched and unpacked once, the others wait (machines without a shared disk each need it)",
                 "只下载和解压一次,其他进程等待完成(没有共享磁盘的多台机器需要各自执行一次)",
             ),
-            (*edits, insert_after(module, statement, "«dist».barrier()")),
+            (*edits, *wait),
         )

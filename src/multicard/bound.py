@@ -55,6 +55,19 @@ def bound_after(facts: Facts, module: Module, name: str, statement: ast.stmt) ->
     return binds(module, [statement], name, tests) or bound_before(facts, module, name, statement)
 
 
+def none_after(facts: Facts, module: Module, name: str, statement: ast.stmt) -> bool:
+    """Whether a name may still be the None that it was given before a statement, when that is done."""
+    if binds(module, [statement], name, _true_tests(facts, module, statement)):
+        return False
+    return any(
+        isinstance(node.value, ast.Constant)
+        and node.value.value is None
+        and node.lineno < statement.lineno
+        and any(_stores(module, target, name) for target in node.targets)
+        for node in nodes(facts.scope(module, statement), ast.Assign)
+    )
+
+
 def binds(module: Module, block: Sequence[ast.stmt], name: str, tests: frozenset[str]) -> bool:
     """Whether whoever gets through these statements has bound a name; `tests` are known to be true."""
     return any(_binds(module, statement, name, tests) for statement in block)

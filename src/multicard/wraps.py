@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from multicard.bound import bound_after
+from multicard.bound import bound_after, none_after
 from multicard.facts import Facts, key
 from multicard.interpret import Event, Interpreter, Loop, Wrap
 from multicard.program import Program
@@ -455,7 +455,7 @@ def _levels(
     for parent in facts.ancestors(module, statement):
         if not isinstance(parent, ast.If | ast.Try | ast.With) or _happens_in(uses, parent):
             return
-        if not bound_after(facts, module, name, parent):
+        if not bound_after(facts, module, name, parent) or none_after(facts, module, name, parent):
             return
         yield parent
 

@@ -208,6 +208,15 @@ SEVERAL = {
         + LOOP.replace("model(x)", "head(model(x))"),
         DDP + "\nhead = DDP(head, device_ids=device_ids(head))",
     ),
+    "one that is None where a branch does not make it": (
+        "model, extra = Net(), None\nextra = None\nparameters = list(model.parameters())\nif args.fine:\n"
+        "    extra = nn.Linear(2, 2)\n    parameters += list(extra.parameters())\n"
+        "optimizer = torch.optim.SGD(parameters, lr=0.1)\n"
+        + LOOP.replace(
+            "loss =", "out = model(x)\n        out = out if extra is None else extra(out)\n        loss ="
+        ).replace("entropy(model(x)", "entropy(out"),
+        DDP + "\n    extra = DDP(extra, device_ids=device_ids(extra))",
+    ),
     "one that only a branch makes": (
         "model, mode = Net(), args.mode\nif mode == 'hint':\n    extra = nn.Linear(2, 2)\n"
         "    parameters = [*model.parameters(), *extra.parameters()]\nelse:\n    parameters = model.parameters()\n"

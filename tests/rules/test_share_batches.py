@@ -244,3 +244,14 @@ for step in range(99):
     script = HEAD + "criterion = nn.MSELoss()\n" + endless + step("x", 1)
     assert migrate(rule, script) == (script, [])
     assert len(facts_of(script).train_loaders) == 1
+
+
+def test_says_that_a_position_which_goes_on_is_the_same_on_every_rank() -> None:
+    part = (
+        "import numpy as np\nat = 0\nfor i in range(99):\n    if args.cut:\n"
+        "        x, y = inputs[at:at + 8], labels[at:at + 8]\n        at += 8\n    else:\n"
+        "        rows = np.random.choice(64, 8)\n        x, y = inputs[rows], labels[rows]\n"
+    )
+    text, [why] = migrate(rule, HEAD + part + step("x", 1))
+    assert text == HEAD + part + step("x", 1)
+    assert "`at` is the same on every rank" in why

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from multicard.edits import call_with, wrap
 from multicard.facts import Facts, FrameKey, Training, key
-from multicard.interpret import Event
+from multicard.interpret import Event, Loop
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
@@ -84,7 +84,10 @@ def _loops(facts: Facts) -> Iterator[Finding]:
         if training.loaders or node in done:
             continue
         done.add(node)
-        yield _share(facts, training)
+        shared = _share(facts, training)
+        yield shared
+        if shared.kind is Kind.NOTE:
+            yield from _walked(facts, training.loop)
 
 
 def shared_loop(facts: Facts, training: Training) -> ast.expr | None:
@@ -191,6 +194,32 @@ def drawn(facts: Facts, training: Training) -> bool:
         for event in facts.events("call", dead=False)
         if any(loop.node is training.loop.node for loop in event.loops) and not event.inside
     )
+
+
+def _walked(facts: Facts, loop: Loop) -> Iterator[Finding]:
+    """A position that goes on from turn to turn and cuts the batch: it is the same on every rank."""
+    moved = {
+        node.target.id
+        for node in nodes(loop.node, ast.AugAssign)
+        if isinstance(node.target, ast.Name) and isinstance(node.op, ast.Add)
+    }
+    for cut in nodes(loop.node, ast.Slice):
+        names = {part.id for part in nodes(cut.lower, ast.Name)} if cut.lower is not None else set()
+        for name in sorted(names & moved):
+            yield Finding(
+                CODE,
+                facts.site(loop.module, cut),
+                Text(
+                    f"`{name}` is the same on every rank, so all take the same batch here (right, and not faster)",
+                    f"`{name}` 在各进程上相同,因此这里所有进程取到同一批数据(结果正确,但不会更快)",
+                ),
+                advice=Text(
+                    "let each rank begin at its own place, and go on by what all ranks take together",
+                    "让每个进程从各自的位置开始,并按所有进程一共取走的数量前进",
+                ),
+                kind=Kind.LEFT,
+            )
+            return
 
 
 def drawing_loops(facts: Facts) -> frozenset[FrameKey]:

@@ -1159,8 +1159,9 @@ class Interpreter:
         """An attribute of an object: its own, its class's, or the library's method."""
         if attr in obj.attrs:
             found = obj.attrs[attr]
-            if obj.kind == "model" and not self.inside and any(_is_parameter(value) for value in found):
-                found = join(found, one(Data(models=frozenset({obj}), tags=frozenset({"params"}))))
+            if obj.kind == "model" and any(_is_parameter(value) for value in found):
+                tags = frozenset() if self._in_forward() else frozenset({"params"})
+                found = join(found, one(Data(models=frozenset({obj}), tags=tags)))
             unknown = obj.attrs.get("*", NOTHING)
             return join(found, unknown)
         if obj.cls is not None:

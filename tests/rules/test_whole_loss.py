@@ -684,6 +684,15 @@ def test_a_penalty_that_a_method_of_the_model_adds_up_is_no_sum_over_the_batch()
     assert migrate(rule, script) == (script, [])
 
 
+def test_a_sum_that_a_model_makes_of_its_own_parameters_grows() -> None:
+    head = NET.replace(
+        "self.features = nn.Linear(4, 8)", "self.table = nn.Parameter(torch.zeros(9, 4))"
+    ).replace("return self.classifier(self.features(x))", "return self.table[x, :].norm(dim=1).sum()")
+    text, reasons = migrate(rule, head + loop("loss = model(x)"))
+    assert reasons == []
+    assert SUMMED in text
+
+
 def test_a_penalty_of_the_weights_is_no_sum_over_the_batch() -> None:
     script = NET + loop(
         "loss = criterion(model(x), y) + 1e-4 * sum(p.pow(2).sum() for p in model.parameters())"

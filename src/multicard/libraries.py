@@ -1295,6 +1295,12 @@ def _builtin(
                 if isinstance(value, Obj) and value.kind == "loader":
                     run.record("len", "len", place, value)
                     return one(Data(tags=frozenset({"length"})))
+                if isinstance(value, Obj) and (value.kind, value.name) == ("iter", "tqdm"):
+                    loaders = run.loaders_of(one(value))
+                    for loader in loaders:
+                        run.record("len", "len", place, loader)
+                    if loaders:
+                        return one(Data(tags=frozenset({"length"})))
                 if (isinstance(value, Obj) and value.kind == "dataset") or _is_loaders_dataset(place):
                     return one(Data(tags=frozenset({"size", "all"})))
             return one(

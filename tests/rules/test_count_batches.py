@@ -44,6 +44,21 @@ MIGRATED = {
         LOOP + EVALUATION + "print(total / max(1, len(val_loader)))\n",
         "print(total / max(1, global_batches(val_loader)))",
     ),
+    "the length of a progress bar": (
+        "from tqdm import tqdm\n"
+        + LOOP
+        + EVALUATION.replace("    for x, y in val_loader", "    bar = tqdm(val_loader)\n    for x, y in bar")
+        + "print(total / len(bar))\n",
+        "print(total / global_batches(val_loader))",
+    ),
+    "the length of a progress bar of training": (
+        "from tqdm import tqdm\n"
+        + RUNNING.replace(
+            "    for x, y in loader", "    bar = tqdm(enumerate(loader), total=9)\n    for i, (x, y) in bar"
+        )
+        + "    print(running / len(bar))\n",
+        "    print(running / global_batches(loader))",
+    ),
     "of training, whose total is over all ranks": (
         RUNNING + "    print(running / len(loader))\n",
         "    print(running / global_batches(loader))",
@@ -71,6 +86,13 @@ LEFT_ALONE = {
     + "        print(epoch + i / len(loader))\n",
     "a step number for a curve": LOOP.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
     + "        print(epoch * len(loader) + i)\n",
+    "the length of a progress bar within an epoch": (
+        "from tqdm import tqdm\n"
+        + LOOP.replace(
+            "    for x, y in loader", "    bar = tqdm(loader)\n    for i, (x, y) in enumerate(bar)"
+        )
+        + "        print(i / len(bar))\n"
+    ),
     "only shown": LOOP + EVALUATION + "print('batches', len(loader))\n",
     "the end of a progress bar": "from tqdm import tqdm\nbar = tqdm(total=len(loader))" + LOOP,
     "a loss scaled for accumulation": LOOP.replace("loss.backward()", "(loss / len(loader)).backward()"),

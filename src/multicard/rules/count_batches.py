@@ -23,11 +23,11 @@ After:
 import ast
 from collections.abc import Iterator
 
-from multicard.edits import replace
+from multicard.edits import Edit, replace
 from multicard.facts import Facts, Training
 from multicard.interpret import Event
 from multicard.messages import Text
-from multicard.plan import Finding
+from multicard.plan import Finding, Kind
 from multicard.quotients import dividend, given_by, returned
 from multicard.source import Module
 from multicard.tree import walk
@@ -40,6 +40,10 @@ _WHY = Text(
     "once dealt out, the loader's length is this rank's share; the total is divided by all batches",
     "分片之后 loader 的长度只是本进程的一份;总和要除以全部批次数",
 )
+_ADVICE = Text(
+    "divide by global_batches(loader) of ddp_runtime, with the loader that the bar goes through",
+    "请除以 ddp_runtime 的 global_batches(loader),其中 loader 是进度条所遍历的那一个",
+)
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -48,19 +52,38 @@ def find(facts: Facts) -> Iterator[Finding]:
     for event in facts.events("len"):
         found.setdefault(event.node, []).append(event)
     for node, events in found.items():
-        if not isinstance(node, ast.Call):
+        if not isinstance(node, ast.Call) or not node.args:
             continue
         module = events[0].module
         subjects = [event.subject for event in events if isinstance(event.subject, Obj)]
         evaluating = all(subject in facts.dealing.dealt for subject in subjects)
-        dealt = all(facts.dealt(subject) for subject in subjects)
+        shown = not any(subject in facts.values(node.args[0]) for subject in subjects)
+        dealt = (any if shown else all)(facts.dealt(subject) for subject in subjects)
         divides = dividend(facts, module, node) is not None
         if dealt and (divides or (evaluating and _computes(facts, events[0], node))):
             if not evaluating and not _of_total(facts, events[0], node):
                 continue
-            yield Finding(
-                CODE, facts.site(module, node), _WHY, (replace(module, node.func, "«global_batches»"),)
-            )
+            edits: tuple[Edit, ...] = (replace(module, node.func, "«global_batches»"),)
+            if shown:
+                name = _name_of(facts, module, node, subjects)
+                if name is None:
+                    yield Finding(CODE, facts.site(module, node), _WHY, advice=_ADVICE, kind=Kind.LEFT)
+                    continue
+                edits = (replace(module, node, f"«global_batches»({name})"),)
+            yield Finding(CODE, facts.site(module, node), _WHY, edits)
+
+
+def _name_of(facts: Facts, module: Module, node: ast.Call, loaders: list[Obj]) -> str | None:
+    """How the loader is written that a progress bar, whose length is asked for, goes through."""
+    for part in walk(facts.scope(module, node)):
+        if (
+            isinstance(part, ast.Name | ast.Attribute)
+            and isinstance(part.ctx, ast.Load)
+            and facts.only(facts.values(part), facts.loaders)
+            and all(loader in facts.values(part) for loader in loaders)
+        ):
+            return module.text(part)
+    return None
 
 
 def _computes(facts: Facts, event: Event, node: ast.Call) -> bool:

@@ -1159,7 +1159,8 @@ class Interpreter:
         """An attribute of an object: its own, its class's, or the library's method."""
         if attr in obj.attrs:
             found = obj.attrs[attr]
-            if obj.kind == "model" and any(_is_parameter(value) for value in found):
+            whole = not self.inside or self.inside[0] is obj or not self._in_forward()
+            if obj.kind == "model" and whole and any(_is_parameter(value) for value in found):
                 tags = frozenset() if self._in_forward() else frozenset({"params"})
                 found = join(found, one(Data(models=frozenset({obj}), tags=tags)))
             unknown = obj.attrs.get("*", NOTHING)

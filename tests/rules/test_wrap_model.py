@@ -275,6 +275,25 @@ BARE = {
         HEAD + MAKE + OPTIMIZER + LOOP.replace("model(x)", "model.classifier(model.features(x))"),
         "        average_gradients(model)",
     ),
+    "its layers are copies of one that has parameters of its own": (
+        HEAD.replace(
+            "class Net",
+            "import copy\n\n\nclass Norm(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.scale = nn.Parameter(torch.ones(4))\n\n    def forward(self, x):\n"
+            "        return self.scale * x\n\n\nclass Layer(nn.Module):\n    def __init__(self):\n"
+            "        super().__init__()\n        self.norm = Norm()\n\n    def forward(self, x):\n"
+            "        return self.norm(x)\n\n\nclass Net",
+        ).replace(
+            "    def forward(self, x):\n        return self.classifier",
+            "        layer = Layer()\n        self.layers = nn.ModuleList([copy.deepcopy(layer) for _ in range(2)])\n\n"
+            "    def loss(self, x):\n        for layer in self.layers:\n            x = layer(x)\n"
+            "        return self.features(x).sum()\n\n    def forward(self, x):\n        return self.classifier",
+        )
+        + MAKE
+        + OPTIMIZER
+        + LOOP.replace("nn.functional.cross_entropy(model(x), y)", "model.loss(x)"),
+        "broadcast_model(model)\n        average_gradients(model)",
+    ),
     "one of several, by options": (
         HEAD.replace(
             "    def forward",

@@ -714,21 +714,30 @@ def _measured(facts: Facts, visit: Visit, loader: ast.expr, touched: list[Obj]) 
     scope = facts.scope(visit.module, visit.node)
     own = nodes(scope, ast.Call)
     for call in own:
-        if (
-            isinstance(call.func, ast.Name)
-            and call.func.id == "len"
-            and call.args
-            and visit.module.text(call.args[0]) == text
-            and begin < call.lineno < end
-        ):
-            yield call.args[0]
+        asked = measured_by(call)
+        if asked is not None and visit.module.text(asked) == text and begin < call.lineno < end:
+            yield asked
     for event in facts.events("len"):
         node = event.node
         if event.subject not in touched or not isinstance(node, ast.Call) or node in own:
             continue
+        asked = measured_by(node)
+        if asked is None or event.subject not in facts.values(asked):
+            continue
         total = dividend(facts, event.module, node)
         if total is not None and scope in given_by(facts, event.module, total):
-            yield node.args[0]
+            yield asked
+
+
+def measured_by(call: ast.Call) -> ast.expr | None:
+    """What a call asks for its length: `len(loader)`, `loader.__len__()`."""
+    match call:
+        case ast.Call(func=ast.Name(id="len"), args=[asked]):
+            return asked
+        case ast.Call(func=ast.Attribute(value=asked, attr="__len__"), args=[]):
+            return asked
+        case _:
+            return None
 
 
 def _made_by(facts: Facts, loader: Obj, others: Iterable[Obj]) -> ast.Call | None:

@@ -1833,6 +1833,9 @@ def _object_method(
     if owner.kind == "scheduler":
         run.record("schedule" if name == "step" else "scheduler", name, place, owner, bound)
         return SOME
+    if owner.kind == "loader" and name == "__len__":
+        run.record("len", "len", place, owner)
+        return one(Data(tags=frozenset({"length"})))
     if owner.kind == "loader" and name == "__iter__":
         obj = run.birth("iter", "iter", place)
         obj.items = [one(owner)]

@@ -44,6 +44,10 @@ MIGRATED = {
         LOOP + EVALUATION + "print(total / max(1, len(val_loader)))\n",
         "print(total / max(1, global_batches(val_loader)))",
     ),
+    "asked of the loader itself": (
+        LOOP + EVALUATION + "print(total / val_loader.__len__())\n",
+        "print(total / global_batches(val_loader))",
+    ),
     "the length of a progress bar": (
         "from tqdm import tqdm\n"
         + LOOP

@@ -23,6 +23,7 @@ After:
 import ast
 from collections.abc import Iterator
 
+from multicard.dealing import measured_by
 from multicard.edits import Edit, replace
 from multicard.facts import Facts, Training
 from multicard.interpret import Event
@@ -52,18 +53,21 @@ def find(facts: Facts) -> Iterator[Finding]:
     for event in facts.events("len"):
         found.setdefault(event.node, []).append(event)
     for node, events in found.items():
-        if not isinstance(node, ast.Call) or not node.args:
+        asked = measured_by(node) if isinstance(node, ast.Call) else None
+        if asked is None or not isinstance(node, ast.Call):
             continue
         module = events[0].module
         subjects = [event.subject for event in events if isinstance(event.subject, Obj)]
         evaluating = all(subject in facts.dealing.dealt for subject in subjects)
-        shown = not any(subject in facts.values(node.args[0]) for subject in subjects)
+        shown = not any(subject in facts.values(asked) for subject in subjects)
         dealt = (any if shown else all)(facts.dealt(subject) for subject in subjects)
         divides = dividend(facts, module, node) is not None
         if dealt and (divides or (evaluating and _computes(facts, events[0], node))):
             if not evaluating and not _of_total(facts, events[0], node):
                 continue
             edits: tuple[Edit, ...] = (replace(module, node.func, "«global_batches»"),)
+            if not node.args:
+                edits = (replace(module, node, f"«global_batches»({module.text(asked)})"),)
             if shown:
                 name = _name_of(facts, module, node, subjects)
                 if name is None:

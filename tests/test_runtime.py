@@ -389,6 +389,7 @@ def test_the_rest_does_nothing() -> None:
     loader = DataLoader(TensorDataset(torch.arange(5)), 2)
     assert rt.whole_loader(loader) is loader
     assert rt.global_batches(loader) == 3
+    assert rt.global_samples(loader) == 5
 
 
 def test_any_rank_takes_what_an_if_would_take() -> None:

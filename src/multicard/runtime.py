@@ -11,7 +11,7 @@ The file stands alone: it needs torch (2.1 or newer) and may be copied beside an
 
     start     setup_ddp, is_main_process, print_log, main_process_first, own_device, per_card, vary_seed
     data      DistributedSampler, EvalSampler, ShardedSampler, ShardedBatchSampler, ShardedIterable,
-              set_epoch, share_of, global_batches, whole_loader
+              set_epoch, share_of, global_batches, global_samples, whole_loader
     model     device_ids, all_trainable, own_buffers, forward_of, unwrap, sync_buffers, broadcast_model,
               accumulate, average_gradients, mean_by_count, scale_by_ranks, sum_over_ranks, mean_over_ranks,
               all_gather_with_grad, batches_of_ranks
@@ -93,6 +93,7 @@ __all__ = [
     "forward_of",
     "gather_in_order",
     "global_batches",
+    "global_samples",
     "is_main_process",
     "main_process_first",
     "mean_by_count",
@@ -822,6 +823,21 @@ def global_batches(loader: Any) -> int:
     size = getattr(loader, "batch_size", None) or 1
     shares = [len(dealer.share(rank)) for rank in range(world)]
     return sum(share // size if loader.drop_last else -(-share // size) for share in shares)
+
+
+def global_samples(loader: Any) -> int:
+    """Number of samples that a loader's sampler draws over all ranks: what `len(loader.sampler)` was on one card.
+
+    To divide a total over the ranks. Not collective. For a training loader it counts the up to N-1 samples
+    that are repeated, as the total does; where nothing is dealt out, and with one process, it is
+    `len(loader.sampler)`.
+    """
+    sampler = loader.sampler
+    if isinstance(sampler, EvalSampler):
+        return len(sampler.dataset)
+    if isinstance(sampler, TorchDistributedSampler):
+        return len(sampler) * sampler.num_replicas
+    return len(sampler) * (_where().world_size if isinstance(sampler, _Sharded) else 1)
 
 
 def whole_loader(loader: T) -> T:

@@ -43,6 +43,7 @@ RUNTIME = frozenset(
         "forward_of",
         "gather_in_order",
         "global_batches",
+        "global_samples",
         "is_main_process",
         "main_process_first",
         "mean_by_count",

@@ -806,13 +806,19 @@ def case_batches_of_all_ranks_are_counted() -> None:
     data = Items(range(30))
     assert rt.global_batches(DataLoader(data, 4)) == 8
     assert rt.global_batches([1, 2, 3]) == 3
-    dealt = DataLoader(data, 4, sampler=rt.DistributedSampler(data))
+    sampler = rt.DistributedSampler(data)
+    dealt = DataLoader(data, 4, sampler=sampler)
     assert rt.global_batches(dealt) == len(dealt) * WORLD
     assert rt.global_batches(DataLoader(data, 7, sampler=rt.EvalSampler(data, 4))) == sum(
         of_all(len(DataLoader(data, 7, sampler=rt.EvalSampler(data, 4))))
     )
     stream = DataLoader(rt.ShardedIterable(Stream(24)), 2)
     assert rt.global_batches(stream) == len(stream) * WORLD
+    assert rt.global_samples(DataLoader(data, 4)) == 30
+    assert rt.global_samples(dealt) == len(sampler) * WORLD
+    assert rt.global_samples(DataLoader(data, 7, sampler=rt.EvalSampler(data, 4))) == 30
+    draw = rt.ShardedSampler(SubsetRandomSampler(range(12)))
+    assert rt.global_samples(DataLoader(data, 4, sampler=draw)) == len(draw) * WORLD
 
 
 class Marked(DataLoader[int]):

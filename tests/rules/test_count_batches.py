@@ -27,6 +27,18 @@ MIGRATED = {
         LOOP + EVALUATION + "print(total / len(val_loader))\n",
         "print(total / global_batches(val_loader))",
     ),
+    "the length of an evaluation's sampler": (
+        LOOP + EVALUATION + "print(total / len(val_loader.sampler))\n",
+        "print(total / global_samples(val_loader))",
+    ),
+    "the length of a training's sampler": (
+        RUNNING + "    print(running / len(loader.sampler))\n",
+        "    print(running / global_samples(loader))",
+    ),
+    "the length of a batch sampler": (
+        LOOP + EVALUATION + "print(total / len(val_loader.batch_sampler))\n",
+        "print(total / global_batches(val_loader))",
+    ),
     "in place": (LOOP + EVALUATION + "total /= len(val_loader)\n", "total /= global_batches(val_loader)"),
     "as a float": (
         LOOP + EVALUATION + "print(total / float(len(val_loader)))\n",
@@ -97,6 +109,13 @@ LEFT_ALONE = {
         )
         + "        print(i / len(bar))\n"
     ),
+    "the length of a sampler as a measure of progress": LOOP.replace(
+        "for x, y in loader", "for i, (x, y) in enumerate(loader)"
+    )
+    + "        print(i / len(loader.sampler))\n",
+    "the length of a sampler that is not dealt out": LOOP
+    + EVALUATION.replace("        total", "        if total > 9:\n            break\n        total")
+    + "print(total / len(val_loader.sampler))\n",
     "only shown": LOOP + EVALUATION + "print('batches', len(loader))\n",
     "the end of a progress bar": "from tqdm import tqdm\nbar = tqdm(total=len(loader))" + LOOP,
     "a loss scaled for accumulation": LOOP.replace("loss.backward()", "(loss / len(loader)).backward()"),

@@ -31,7 +31,7 @@ from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.quotients import dividend, given_by, returned
 from multicard.source import Module
-from multicard.tree import walk
+from multicard.tree import nodes, walk
 from multicard.values import Obj
 
 CODE = "MC404"
@@ -45,6 +45,11 @@ _ADVICE = Text(
     "divide by global_batches(loader) of ddp_runtime, with the loader that the bar goes through",
     "请除以 ddp_runtime 的 global_batches(loader),其中 loader 是进度条所遍历的那一个",
 )
+_WHY_SAMPLES = Text(
+    "once dealt out, the sampler's length is this rank's share; the total is divided by what all ranks draw",
+    "分片之后 sampler 的长度只是本进程的一份;总和要除以全部进程取出的数目",
+)
+_COUNTED = {"sampler": "global_samples", "batch_sampler": "global_batches"}
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -63,7 +68,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         dealt = (any if shown else all)(facts.dealt(subject) for subject in subjects)
         divides = dividend(facts, module, node) is not None
         if dealt and (divides or (evaluating and _computes(facts, events[0], node))):
-            if not evaluating and not _of_total(facts, events[0], node):
+            if not evaluating and not _of_total(facts, module, node):
                 continue
             edits: tuple[Edit, ...] = (replace(module, node.func, "«global_batches»"),)
             if not node.args:
@@ -75,6 +80,24 @@ def find(facts: Facts) -> Iterator[Finding]:
                     continue
                 edits = (replace(module, node, f"«global_batches»({name})"),)
             yield Finding(CODE, facts.site(module, node), _WHY, edits)
+    for module in facts.modules:
+        yield from _of_samplers(facts, module)
+
+
+def _of_samplers(facts: Facts, module: Module) -> Iterator[Finding]:
+    """Each `len(loader.sampler)` of a dealt loader that a total is divided by."""
+    for node in nodes(module.tree, ast.Call):
+        asked = measured_by(node)
+        if not isinstance(asked, ast.Attribute) or asked.attr not in _COUNTED:
+            continue
+        loaders = facts.values(asked.value)
+        if not loaders or not facts.only(loaders, facts.loaders) or dividend(facts, module, node) is None:
+            continue
+        dealt = [value for value in loaders if isinstance(value, Obj) and facts.dealt(value)]
+        evaluating = all(loader in facts.dealing.dealt for loader in dealt)
+        if len(dealt) == len(loaders) and (evaluating or _of_total(facts, module, node)):
+            edit = replace(module, node, f"«{_COUNTED[asked.attr]}»({module.text(asked.value)})")
+            yield Finding(CODE, facts.site(module, node), _WHY_SAMPLES, (edit,))
 
 
 def _name_of(facts: Facts, module: Module, node: ast.Call, loaders: list[Obj]) -> str | None:
@@ -107,20 +130,20 @@ def _computes(facts: Facts, event: Event, node: ast.Call) -> bool:
     return False
 
 
-def _of_total(facts: Facts, event: Event, node: ast.Call) -> bool:
+def _of_total(facts: Facts, module: Module, node: ast.Call) -> bool:
     """Whether what a training loader's length divides is a total over the ranks."""
-    scope = facts.scope(event.module, node)
-    total = dividend(facts, event.module, node)
-    givers = given_by(facts, event.module, total) if total is not None else frozenset()
+    scope = facts.scope(module, node)
+    total = dividend(facts, module, node)
+    givers = given_by(facts, module, total) if total is not None else frozenset()
     for training in facts.trainings:
         loop = training.loop
         if not isinstance(loop.node, ast.For):
             continue
         function = facts.scope(loop.module, loop.node)
-        if function is scope and loop.module is event.module:
+        if function is scope and loop.module is module:
             names = _totals_of(facts, training)
-            statement = facts.statement(event.module, node)
-            if any(_written(event.module, part) in names for part in walk(statement)):
+            statement = facts.statement(module, node)
+            if any(_written(module, part) in names for part in walk(statement)):
                 return True
         elif function in givers and _totals_of(facts, training) & returned(function):
             return True

@@ -31,9 +31,19 @@ MIGRATED = {
         LOOP + EVALUATION + "print(total / len(val_loader.sampler))\n",
         "print(total / global_samples(val_loader))",
     ),
+    "the length of an evaluation's sampler, named": (
+        LOOP + EVALUATION + "n = len(val_loader.sampler)\nprint(total / n)\n",
+        "n = global_samples(val_loader)",
+    ),
     "the length of a training's sampler": (
         RUNNING + "    print(running / len(loader.sampler))\n",
         "    print(running / global_samples(loader))",
+    ),
+    "the length of a sampler beside what all ranks have seen": (
+        "\nseen = 0"
+        + LOOP
+        + "        seen += len(x)\n        print(f'{seen} of {len(loader.sampler)}')\nprint(seen)\n",
+        "        print(f'{seen} of {global_samples(loader)}')",
     ),
     "the length of a batch sampler": (
         LOOP + EVALUATION + "print(total / len(val_loader.batch_sampler))\n",

@@ -22,17 +22,21 @@ After:
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from multicard.counters import counters
 from multicard.dealing import measured_by
 from multicard.edits import Edit, replace
 from multicard.facts import Facts, Training
-from multicard.interpret import Event
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.quotients import dividend, given_by, returned
 from multicard.source import Module
 from multicard.tree import nodes, walk
 from multicard.values import Obj
+
+if TYPE_CHECKING:
+    from multicard.interpret import Event
 
 CODE = "MC404"
 TITLE = Text("Count the batches of all ranks", "批次数按所有进程计算")
@@ -67,7 +71,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         shown = not any(subject in facts.values(asked) for subject in subjects)
         dealt = (any if shown else all)(facts.dealt(subject) for subject in subjects)
         divides = dividend(facts, module, node) is not None
-        if dealt and (divides or (evaluating and _computes(facts, events[0], node))):
+        if dealt and (divides or (evaluating and _computes(facts, module, node))):
             if not evaluating and not _of_total(facts, module, node):
                 continue
             edits: tuple[Edit, ...] = (replace(module, node.func, "«global_batches»"),)
@@ -85,19 +89,29 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _of_samplers(facts: Facts, module: Module) -> Iterator[Finding]:
-    """Each `len(loader.sampler)` of a dealt loader that a total is divided by."""
+    """Each `len(loader.sampler)` of a dealt loader that a total is divided by, or that stands by a counter."""
     for node in nodes(module.tree, ast.Call):
         asked = measured_by(node)
         if not isinstance(asked, ast.Attribute) or asked.attr not in _COUNTED:
             continue
-        loaders = facts.values(asked.value)
-        if not loaders or not facts.only(loaders, facts.loaders) or dividend(facts, module, node) is None:
+        loaders = [value for value in facts.values(asked.value) if isinstance(value, Obj)]
+        known = loaders and facts.only(facts.values(asked.value), facts.loaders)
+        if not known or not all(facts.dealt(loader) for loader in loaders):
             continue
-        dealt = [value for value in loaders if isinstance(value, Obj) and facts.dealt(value)]
-        evaluating = all(loader in facts.dealing.dealt for loader in dealt)
-        if len(dealt) == len(loaders) and (evaluating or _of_total(facts, module, node)):
+        divides = dividend(facts, module, node) is not None
+        if all(loader in facts.dealing.dealt for loader in loaders):
+            wanted = divides or _computes(facts, module, node)
+        else:
+            wanted = divides and _of_total(facts, module, node)
+        if wanted or (asked.attr == "sampler" and _by_a_counter(facts, module, node)):
             edit = replace(module, node, f"«{_COUNTED[asked.attr]}»({module.text(asked.value)})")
             yield Finding(CODE, facts.site(module, node), _WHY_SAMPLES, (edit,))
+
+
+def _by_a_counter(facts: Facts, module: Module, node: ast.Call) -> bool:
+    """Whether a number is written with a counter that is made to count what all ranks have seen."""
+    names = {module.text(found.statement.target) for found in counters(facts) if found.module is module}
+    return any(_written(module, part) in names for part in walk(facts.statement(module, node)))
 
 
 def _name_of(facts: Facts, module: Module, node: ast.Call, loaders: list[Obj]) -> str | None:
@@ -113,9 +127,9 @@ def _name_of(facts: Facts, module: Module, node: ast.Call, loaders: list[Obj]) -
     return None
 
 
-def _computes(facts: Facts, event: Event, node: ast.Call) -> bool:
+def _computes(facts: Facts, module: Module, node: ast.Call) -> bool:
     """Whether an evaluation loader's length goes into a computation, and is not just shown."""
-    for parent in facts.ancestors(event.module, node):
+    for parent in facts.ancestors(module, node):
         match parent:
             case ast.Call(func=ast.Name(id="float" | "int" | "max" | "min")):
                 continue

@@ -971,3 +971,34 @@ def test_batches_of_which_ranks_may_have_different_ones_are_counted_together(arg
     script = f"{net}seen = 0\n{LOOP}        {SEEN}\n    print(seen)\n"
     text, _ = migrate(rule, script)
     assert added(script, text) == "        seen += all_reduce_sum(len(x))"
+
+
+FILLED = """
+def note(i, out, y, places):
+    start = i * 8
+    places[0, start : start + len(y)] = out.detach().max(1)[0]
+    places[1, start : start + len(y)] = y
+
+
+for epoch in range(3):
+    places = torch.zeros(2, len(data))
+    for i, (x, y) in enumerate(loader):
+        out = model(x)
+        note(i, out, y, places)
+        loss = criterion(out, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print(places.mean(1))
+"""
+
+
+def test_says_that_each_rank_fills_the_first_places_only() -> None:
+    script = NET.replace("loader = ", "data = Digits()\nloader = ", 1) + FILLED
+    script = script.replace("class Net", "class Digits(torch.utils.data.Dataset): ...\n\n\nclass Net", 1)
+    text, reasons = migrate(rule, script)
+    assert text == script
+    assert len(reasons) == 1
+    assert "`places` has a place for each sample" in reasons[0]
+    epochs = script.replace("zeros(2, len(data))", "zeros(2, 800)")
+    assert migrate(rule, epochs)[1] == []

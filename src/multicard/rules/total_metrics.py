@@ -40,7 +40,7 @@ from multicard.rules.agree_to_stop import agreed
 from multicard.rules.share_batches import drawn, shared_loop
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
-from multicard.values import Data
+from multicard.values import Data, Func, data_of
 
 CODE = "MC401"
 TITLE = Text("Total the metrics over the ranks", "全局聚合指标")
@@ -78,6 +78,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             reading = of_training(facts, training, module, node)
             yield from _totals(facts, module, node, reading)
             yield from _told(facts, module, reading)
+            yield from _filled(facts, training, module, node)
     for counter in counters(facts):
         yield Finding(CODE, facts.site(counter.module, counter.statement), _SEEN, counter.edits())
 
@@ -121,6 +122,58 @@ def _told(facts: Facts, module: Module, reading: Reading) -> Iterator[Finding]:
             f"`{item.name}` 是各进程自己看到的内容:显示或写出的只是 rank0 的那一份",
         )
         yield Finding(CODE, facts.site(module, item.node), why, kind=Kind.NOTE)
+
+
+def _filled(facts: Facts, training: Training, module: Module, loop: ast.For) -> Iterator[Finding]:
+    """A place for each sample of the data set, of which each rank fills those that it counts for itself."""
+    if not any(facts.dealt(loader) for loader in training.loaders):
+        return
+    done: set[str] = set()
+    for home, part in _run_in(facts, module, loop):
+        for statement in nodes(part, ast.Assign):
+            for target in statement.targets:
+                name = home.text(target.value) if isinstance(target, ast.Subscript) else ""
+                if (
+                    isinstance(target, ast.Subscript)
+                    and name not in done
+                    and _cuts_out(target.slice)
+                    and data_of(facts.values(target.value)).tags >= {"all", "size"}
+                    and data_of(facts.values(statement.value)).local
+                ):
+                    done.add(name)
+                    why = Text(
+                        f"`{name}` has a place for each sample, and each rank fills those that it counts for itself:"
+                        " the first ones, and the others stay as they were",
+                        f"`{name}` 为每个样本留有位置,而各进程按自己的计数填写:只填了前面一部分,其余保持原样",
+                    )
+                    advice = Text(
+                        "collect what is written in a list, and join it after the loop with gather_in_order(...) of"
+                        " ddp_runtime",
+                        "请把写入的内容收集到列表里,循环之后用 ddp_runtime 的 gather_in_order(...) 拼接",
+                    )
+                    yield Finding(CODE, facts.site(home, statement), why, (), advice, Kind.LEFT)
+
+
+def _cuts_out(index: ast.expr) -> bool:
+    """Whether an index takes some places out of the middle: `[start:end]`, `[0, start:end]`."""
+    return any(cut.lower is not None or cut.upper is not None for cut in nodes(index, ast.Slice))
+
+
+def _run_in(facts: Facts, module: Module, loop: ast.For) -> Iterator[tuple[Module, ast.AST]]:
+    """A loop, and the functions of the script that it calls, three deep."""
+    found: dict[ast.AST, Module] = {loop: module}
+    parts: list[ast.AST] = [loop]
+    for _ in range(3):
+        called = [
+            value
+            for part in parts
+            for call in nodes(part, ast.Call)
+            for value in facts.values(call.func)
+            if isinstance(value, Func) and value.node not in found
+        ]
+        found.update((function.node, function.module) for function in called)
+        parts = [function.node for function in called]
+    yield from ((home, part) for part, home in found.items())
 
 
 def counted_alike(facts: Facts, module: Module, loop: ast.For, name: str) -> bool:

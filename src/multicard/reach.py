@@ -90,7 +90,7 @@ def functions_of(facts: Facts, call: ast.Call) -> list[FunctionNode]:
         match value:
             case Func(node=node):
                 found.append(node)
-            case Obj(cls=cls) if cls is not None:
+            case Obj() if (cls := (value.inner or value).cls) is not None:
                 wanted = ("forward",) if value.kind in {"model", "wrapped"} else ("__call__",)
                 found += _methods(cls.names, wanted)
             case Class(names=names):

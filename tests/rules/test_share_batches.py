@@ -126,6 +126,59 @@ for episode in range(9):
     loss.backward()
     optimizer.step()
 """
+CELL = """
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.head = nn.GRU(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x, memory):
+        out, memory = self.rnn(x[None], memory)
+        return self.head(out[0]), memory
+
+class Keeper(Cell):
+    def reset(self):
+        self.state = torch.zeros(1, 8, 8)
+
+    def forward(self, x):
+        out, self.state = self.rnn(x[None], self.state)
+        return self.head(out[0])
+
+model, keeper = Cell(), Keeper()
+keeper.reset()
+optimizer = torch.optim.SGD([*model.parameters(), *keeper.parameters()], 0.1)
+"""
+ROUND = (
+    EPOCH
+    + "    memory = torch.zeros(1, 8, 8)\n    for i in range(0, 64, 8):\n"
+    + "        x, y = inputs[i:i + 8], labels[i:i + 8]\n"
+)
+BACK = "        loss = criterion(out, y)\n        loss.backward()\n        optimizer.step()\n"
+STATES = {
+    "taken up in a branch": (
+        "        if args.plain:\n            out = model(x)\n        else:\n            memory = memory.detach()\n"
+        "            out, memory = model(x, memory)\n"
+    ),
+    "put back by another statement": (
+        "        both = model(x, memory)\n        out, new = both\n        memory = new.detach()\n"
+    ),
+    "in an attribute": "        out, box.memory = model(x, box.memory)\n",
+    "kept by the model": "        keeper.state = keeper.state.detach()\n        out = keeper(x)\n",
+    "kept by the model, begun anew at times": (
+        "        if i % 32 == 0:\n            keeper.reset()\n        out = keeper(x)\n"
+    ),
+}
+NO_STATES = {
+    "begun anew for each batch": (
+        "        memory = torch.zeros(1, 8, 8)\n        out, memory = model(x, memory)\n"
+    ),
+    "begun anew in both branches": (
+        "        if args.plain:\n            memory = torch.zeros(1, 8, 8)\n        else:\n"
+        "            memory = torch.ones(1, 8, 8)\n        out, memory = model(x, memory)\n"
+    ),
+    "the model begins anew": "        keeper.reset()\n        out = keeper(x)\n",
+    "only what the model is given": "        out, new = model(x, memory)\n",
+}
 NOTHING_TO_SHARE = {
     "a list of models": (
         "y, nets = labels, [nn.Linear(4, 1) for _ in range(3)]\n"
@@ -255,3 +308,26 @@ def test_says_that_a_position_which_goes_on_is_the_same_on_every_rank() -> None:
     text, [why] = migrate(rule, HEAD + part + step("x", 1))
     assert text == HEAD + part + step("x", 1)
     assert "`at` is the same on every rank" in why
+
+
+@pytest.mark.parametrize("part", STATES.values(), ids=STATES)
+def test_leaves_batches_together_that_a_state_joins(part: str) -> None:
+    script = HEAD + "criterion = nn.MSELoss()\n" + CELL + ROUND + part + BACK
+    text, [reason] = migrate(rule, script)
+    assert text == script
+    assert "goes into the next" in reason
+
+
+@pytest.mark.parametrize("part", NO_STATES.values(), ids=NO_STATES)
+def test_shares_out_batches_that_begin_anew(part: str) -> None:
+    script = HEAD + "criterion = nn.MSELoss()\n" + CELL + ROUND + part + BACK
+    text, reasons = migrate(rule, script)
+    assert "in share_of(range(0, 64, 8))" in text
+    assert reasons == []
+
+
+def test_says_how_a_state_goes_on_from_one_batch_of_a_loader_to_the_next() -> None:
+    loop = EPOCH + "    for x, y in loader:\n        out, memory = model(x, memory)\n" + BACK
+    script = HEAD + "criterion = nn.MSELoss()\nloader = DataLoader(data, 8)\nmemory = None\n" + CELL + loop
+    [note] = rule.find(facts_of(script))
+    assert (note.kind, "row by row" in note.why.en) == (Kind.NOTE, True)

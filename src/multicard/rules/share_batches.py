@@ -32,8 +32,9 @@ from multicard.interpret import Event, Loop
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
-from multicard.tree import held, nodes, walk
-from multicard.values import Data, Func, Lib, Obj, Unknown, contained
+from multicard.states import carried_state
+from multicard.tree import nodes, walk
+from multicard.values import Const, Data, Func, Lib, Obj, Unknown, contained
 
 CODE = "MC208"
 TITLE = Text("Share out hand-made batches", "分配手写的批次")
@@ -44,6 +45,11 @@ _SHARE = Text(
 )
 
 
+_ROWS = Text(
+    "what the model gave for one batch goes into the next: row by row, as on one card with the batches of all ranks"
+    " together, where a row goes on from another sample than in a smaller batch",
+    "模型对上一批的输出会进入下一批:逐行接续,与单卡使用所有进程合并后的批次相同;与较小的批次相比,每一行接续的是另一个样本",
+)
 _PLAYED = Text(
     "what the model chooses decides how long training goes on here, so all ranks must see the same: rank 0 plays, and"
     " tells the others",
@@ -81,19 +87,24 @@ def _loops(facts: Facts) -> Iterator[Finding]:
     done: set[ast.AST] = set()
     for training in facts.trainings:
         node = training.loop.node
-        if training.loaders or node in done:
+        if node in done:
             continue
         done.add(node)
-        shared = _share(facts, training)
-        yield shared
-        if shared.kind is Kind.NOTE:
-            yield from _walked(facts, training.loop)
+        if not training.loaders:
+            shared = _share(facts, training)
+            yield shared
+            if shared.kind is Kind.NOTE:
+                yield from _walked(facts, training.loop)
+        elif not all(loader.args.get("shuffle") == frozenset({Const(True)}) for loader in training.loaders):
+            state = carried_state(facts, training)
+            if state is not None:
+                yield Finding(CODE, facts.site(state.module, state.node), _ROWS, kind=Kind.NOTE)
 
 
 def shared_loop(facts: Facts, training: Training) -> ast.expr | None:
     """The expression whose items are batches that may be shared out, if there is one."""
     loop = training.loop
-    if training.loaders or not isinstance(loop.node, ast.For) or carried_state(facts, training):
+    if training.loaders or not isinstance(loop.node, ast.For) or _state(facts, training):
         return None
     node = _core(facts, loop.node.iter)
     if _over_range(facts, node):
@@ -110,10 +121,15 @@ def shared_loop(facts: Facts, training: Training) -> ast.expr | None:
     return None
 
 
+def _state(facts: Facts, training: Training) -> Event | None:
+    """A forward pass whose state goes on to the next batch; of an environment it is said what all must see."""
+    return None if in_step(facts, training) else carried_state(facts, training)
+
+
 def _share(facts: Facts, training: Training) -> Finding:
     loop = training.loop
     place = facts.site(loop.module, loop.node)
-    state = carried_state(facts, training)
+    state = _state(facts, training)
     if state is not None:
         return Finding(
             CODE,
@@ -272,47 +288,6 @@ def _is_chosen(facts: Facts, test: ast.expr) -> bool:
         if isinstance(part, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
         for value in facts.values(part)
     )
-
-
-def carried_state(facts: Facts, training: Training) -> Event | None:
-    """A forward pass whose state goes on to the next batch: `output, hidden = model(batch, hidden)`."""
-    loop = training.loop.node
-    if isinstance(loop, ast.comprehension):
-        return None
-    for event in facts.events("forward", dead=False):
-        if event.name != "model" or not facts.trains(event):
-            continue
-        inside = [node for node in (event.node, *event.calls) if node in held(loop)]
-        for node in inside:
-            if isinstance(node, ast.Call) and _feeds_itself(facts, training.loop.module, loop, node):
-                return event
-    return None
-
-
-def _feeds_itself(facts: Facts, module: Module, loop: ast.AST, call: ast.Call) -> bool:
-    """Whether a call is given a name that it assigned on the turn before."""
-    statement = facts.statement(module, call)
-    if not isinstance(statement, ast.Assign):
-        return False
-    given = {part.id for part in walk(call) if isinstance(part, ast.Name)}
-    targets = {part.id for target in statement.targets for part in walk(target) if isinstance(part, ast.Name)}
-    return any(_read_first(loop, name) for name in given & targets)
-
-
-def _read_first(loop: ast.AST, name: str) -> bool:
-    """Whether the body of a loop reads a name before it binds it."""
-    body = getattr(loop, "body", [])
-    for statement in body:
-        names = [part for part in walk(statement) if isinstance(part, ast.Name) and part.id == name]
-        if not names:
-            continue
-        first = min(names, key=lambda part: (part.lineno, part.col_offset))
-        if isinstance(first.ctx, ast.Load):
-            return True
-        return isinstance(statement, ast.Assign) and any(
-            isinstance(part, ast.Name) and part.id == name for part in walk(statement.value)
-        )
-    return False
 
 
 def _core(facts: Facts, node: ast.expr) -> ast.expr:

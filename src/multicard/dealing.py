@@ -15,7 +15,7 @@ from typing import NamedTuple
 from multicard.carried import Reading, read_loop
 from multicard.facts import Facts, key
 from multicard.interpret import Event, turn_of
-from multicard.libraries import WRITES
+from multicard.libraries import WRITES, streams
 from multicard.quotients import dividend, given_by
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
@@ -514,7 +514,7 @@ def iterable(loader: Obj) -> bool:
             bases = value.cls.mro() if value.cls is not None else []
             if any(getattr(base, "name", "").endswith("IterableDataset") for base in bases):
                 return True
-            if value.name.endswith("IterableDataset"):
+            if value.name.endswith("IterableDataset") or streams(value):
                 return True
     return False
 

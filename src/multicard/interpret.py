@@ -941,7 +941,8 @@ class Interpreter:
                 for i, item in enumerate(items):
                     parts[i] = join(parts[i], item)
             else:
-                element = self.iterate(one(value))
+                splits = isinstance(value, Obj) and value.kind == "dataset" and libraries.streams(value)
+                element = one(value) if splits else self.iterate(one(value))
                 for i in range(len(elements)):
                     parts[i] = join(parts[i], element)
         return parts
@@ -1269,6 +1270,8 @@ class Interpreter:
                     for item in value.attrs.values():
                         result = join(result, item)
                 return result
+            case Obj(kind="dataset") if libraries.streams(value):
+                return one(value)
             case Obj(kind="list" | "tuple" | "iter", items=items):
                 if isinstance(node.slice, ast.Slice):
                     return one(value)

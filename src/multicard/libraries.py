@@ -819,6 +819,18 @@ def draws(name: str) -> bool:
     )
 
 
+_CHAINED = frozenset(
+    {"batch", "cast", "filter", "map", "remove", "rename", "select", "set", "shuffle", "skip", "take", "with"}
+)
+"""How the methods begin that give a stream of the same kind."""
+
+
+def streams(dataset: Obj) -> bool:
+    """Whether a data set of a library can only be read from its beginning, and has no length."""
+    corpus = dataset.name.startswith("torchtext.datasets.") and dataset.name.count(".") == 2
+    return corpus or ".datapipes." in dataset.name or Const(True) in dataset.args.get("streaming", ())
+
+
 @lru_cache(maxsize=4096)
 def _kind_of_call(name: str, head: str, tail: str) -> str:
     if name in LOADERS:
@@ -1806,6 +1818,8 @@ def _object_method(
                         if maker not in value.makers:
                             value.makers.append(maker)
         return NONE
+    if owner.kind == "dataset" and streams(owner) and name.partition("_")[0] in _CHAINED:
+        return one(owner)
     if owner.kind == "optimizer":
         if name == "step":
             run.record("step", name, place, owner, bound)

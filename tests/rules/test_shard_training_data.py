@@ -82,6 +82,21 @@ MIGRATED = {
         ),
         "loader = DataLoader(ShardedIterable(Stream()), batch_size=8)",
     ),
+    "a corpus that is a stream": (
+        "from torchtext.datasets import AG_NEWS\nstream, rest = AG_NEWS()\nloader = DataLoader(stream, batch_size=8)",
+        "loader = DataLoader(ShardedIterable(stream), batch_size=8)",
+    ),
+    "a data set that is streamed": (
+        (
+            "from datasets import load_dataset\nstreams = load_dataset('imdb', streaming=True)\n"
+            "loader = DataLoader(streams['train'].map(tidy).with_format('torch'), batch_size=8)"
+        ),
+        "loader = DataLoader(ShardedIterable(streams['train'].map(tidy).with_format('torch')), batch_size=8)",
+    ),
+    "a stream read into a list": (
+        "from torchtext.datasets import AG_NEWS\nrows = list(AG_NEWS(split='train'))\nloader = DataLoader(rows, 8)",
+        "loader = DataLoader(rows, 8, sampler=DistributedSampler(rows, shuffle=False))",
+    ),
     "a data set made in the call is made once": (
         "loader = DataLoader(MNIST('.', train=True), 32, shuffle=True)",
         (

@@ -100,6 +100,11 @@ NOTED = {
         "import random\ndef draw():\n    i = random.randint(0, 56)\n    return inputs[i:i + 8], labels[i:i + 8]\n"
         "for s in range(99):\n    x, y = draw()\n" + step("x", 1)
     ),
+    "of a formula": (
+        "from itertools import count\ndef draw():\n    x = torch.randn(32).unsqueeze(1)\n"
+        "    return torch.cat([x ** i for i in range(4)], 1), x.sin()\n"
+        "for s in count():\n    x, y = draw()\n" + step("x", 1) + "    if loss < 1e-3: break\n"
+    ),
 }
 EPISODES = """
 import gymnasium as gym

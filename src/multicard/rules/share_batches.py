@@ -34,7 +34,7 @@ from multicard.plan import Finding, Kind
 from multicard.source import Module
 from multicard.states import carried_state
 from multicard.tree import nodes, walk
-from multicard.values import Const, Data, Func, Lib, Obj, Unknown, contained
+from multicard.values import Const, Data, Func, Lib, Obj, Unknown, contained, data_of
 
 CODE = "MC208"
 TITLE = Text("Share out hand-made batches", "分配手写的批次")
@@ -194,7 +194,7 @@ def _share(facts: Facts, training: Training) -> Finding:
 def _is_unknown(facts: Facts, over: ast.expr) -> bool:
     """Whether nothing is known of what a loop goes over: not a range, nor a list that the program makes."""
     core = _core(facts, over)
-    if _over_range(facts, core) or isinstance(core, ast.List | ast.Tuple | ast.ListComp | ast.Constant):
+    if _over_numbers(facts, core) or isinstance(core, ast.List | ast.Tuple | ast.ListComp | ast.Constant):
         return False
     return all(
         isinstance(value, Unknown | Lib) or (isinstance(value, Data) and not value.models and not value.tags)
@@ -204,12 +204,29 @@ def _is_unknown(facts: Facts, over: ast.expr) -> bool:
 
 def drawn(facts: Facts, training: Training) -> bool:
     """Whether the batch of a training loop is drawn at random inside it, by each rank for itself."""
-    return not in_step(facts, training) and any(
-        event.name.startswith(("random.", "numpy.random."))
-        or event.name in {"torch.randint", "torch.randperm"}
+    if in_step(facts, training):
+        return False
+    here = {
+        event.name
         for event in facts.events("call", dead=False)
         if any(loop.node is training.loop.node for loop in event.loops) and not event.inside
-    )
+    }
+    return any(
+        name.startswith(("random.", "numpy.random.")) or name in {"torch.randint", "torch.randperm"}
+        for name in here
+    ) or (bool(here & {"torch.randn", "torch.rand", "torch.normal"}) and _all_drawn(facts, training))
+
+
+def _all_drawn(facts: Facts, training: Training) -> bool:
+    """Whether all that the models are given is drawn: samples of a formula, made anew for each batch."""
+    given = [
+        {"random"} <= data_of(values).tags
+        for event in facts.events("forward", dead=False)
+        if event.name == "model" and not event.inside and facts.trains(event)
+        if any(loop.node is training.loop.node for loop in event.loops)
+        for values in event.args.values()
+    ]
+    return bool(given) and all(given)
 
 
 def _walked(facts: Facts, loop: Loop) -> Iterator[Finding]:
@@ -304,6 +321,13 @@ def _core(facts: Facts, node: ast.expr) -> ast.expr:
 def _over_range(facts: Facts, node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and any(
         isinstance(value, Lib) and value.name == "builtins.range" for value in facts.values(node.func)
+    )
+
+
+def _over_numbers(facts: Facts, node: ast.expr) -> bool:
+    """Whether a loop counts, be it without an end."""
+    return _over_range(facts, node) or (
+        isinstance(node, ast.Call) and Lib("itertools.count") in facts.values(node.func)
     )
 
 

@@ -255,6 +255,22 @@ def test_a_return_in_the_loop_is_a_way_out() -> None:
     assert [en for _, en, _ in read_loop(facts, module, loop).problems] == ["the loop returns before its end"]
 
 
+def test_what_is_begun_anew_behind_the_outer_loop_is_carried_to_where_it_is_read_in_it() -> None:
+    script = (
+        f"{NET}for epoch in range(3):\n    for x, y in loader:\n        criterion(model(x), y).backward()\n"
+        "        optimizer.step()\n    n = 0\n    for x, y in val_loader:\n        n += len(model(x))\n"
+        "    n = n / 2\n    print(n)\nn = 0\nprint(n)\n"
+    )
+    facts = facts_of(script)
+    module = facts.program.entry
+    loop = next(
+        node
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.For) and module.text(node.iter) == "val_loader"
+    )
+    assert read_loop(facts, module, loop).of(How.SUM) == ["n"]
+
+
 def test_a_value_that_the_outer_loop_reads_next_time_is_carried() -> None:
     reading = read("n = 0\nfor epoch in range(3):\n  print(n)", "n += 1", "", "for x, y in val_loader:")
     assert reading.of(How.SUM) == []

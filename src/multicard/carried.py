@@ -805,8 +805,11 @@ class _Reader:
             parent = self.facts.parents(self.module)[here]
             if isinstance(here, ast.stmt):
                 block = self.facts.block(self.module, here)
-                if _rebound(block[block.index(here) + 1 :], name, node):
+                later = block[block.index(here) + 1 :]
+                if _rebound(later, name, node):
                     return True
+                if any(node in held(statement) for statement in later):
+                    return False
             here = parent
         return False
 

@@ -9,12 +9,15 @@ from collections.abc import Sequence
 
 from multicard.facts import Facts
 from multicard.source import Module
-from multicard.tree import nodes
+from multicard.tree import held, nodes, walk
 
 
 def bound_before(facts: Facts, module: Module, name: str, statement: ast.stmt) -> bool:
     """Whether a name is bound whenever a statement is reached."""
     scope = facts.scope(module, statement)
+    block = facts.block(module, statement)
+    if _needed(module, block[block.index(statement) :], name):
+        return True
     if not name.isidentifier() and not _stores(module, scope, name):
         return True  # an attribute, an element, that another function made
     here: ast.AST = statement
@@ -52,12 +55,67 @@ def bound_before(facts: Facts, module: Module, name: str, statement: ast.stmt) -
 def bound_after(facts: Facts, module: Module, name: str, statement: ast.stmt) -> bool:
     """Whether a name is bound whenever a statement is done."""
     tests = _true_tests(facts, module, statement)
-    return binds(module, [statement], name, tests) or bound_before(facts, module, name, statement)
+    block = facts.block(module, statement)
+    return (
+        binds(module, [statement], name, tests)
+        or _needed(module, block[block.index(statement) + 1 :], name)
+        or bound_before(facts, module, name, statement)
+    )
+
+
+def _needed(module: Module, block: Sequence[ast.stmt], name: str, *, owner: bool = False) -> bool:
+    """Whether statements cannot do without a name: a script that ran has bound it, in whatever branch.
+
+    `owner`: not without an attribute of it either, so that it is not None.
+    """
+    for statement in block:
+        match statement:
+            case ast.If(test=head) | ast.While(test=head) | ast.For(iter=head) | ast.AsyncFor(iter=head):
+                parts: list[ast.AST] = [head]
+            case ast.With(items=items) | ast.AsyncWith(items=items):
+                parts = [item.context_expr for item in items]
+            case ast.Try() | ast.Match() | ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                parts = []
+            case _:
+                parts = [statement]
+        if any(_loads(module, part, name, owner=owner) for part in parts):
+            return True
+        if isinstance(statement, ast.With | ast.AsyncWith) and _needed(
+            module, statement.body, name, owner=owner
+        ):
+            return True
+        if _stores(module, statement, name) or isinstance(statement, ast.Return | ast.Raise):
+            return False
+    return False
+
+
+def _loads(module: Module, node: ast.AST, name: str, *, owner: bool) -> bool:
+    """Whether evaluating a node reads a name: not where a lambda, a comprehension or an `and` may leave it out."""
+    kind: type[ast.Attribute | ast.Name] = ast.Attribute if "." in name else ast.Name
+    left_out = {
+        part
+        for lazy in walk(node)
+        if isinstance(
+            lazy, ast.Lambda | ast.BoolOp | ast.IfExp | ast.ListComp | ast.GeneratorExp | ast.DictComp
+        )
+        for part in held(lazy)
+    }
+    owners = {part.value for part in nodes(node, ast.Attribute)} if owner else None
+    return any(
+        isinstance(part.ctx, ast.Load)
+        and part not in left_out
+        and module.text(part) == name
+        and (owners is None or part in owners)
+        for part in nodes(node, kind)
+    )
 
 
 def none_after(facts: Facts, module: Module, name: str, statement: ast.stmt) -> bool:
     """Whether a name may still be the None that it was given before a statement, when that is done."""
     if binds(module, [statement], name, _true_tests(facts, module, statement)):
+        return False
+    block = facts.block(module, statement)
+    if _needed(module, block[block.index(statement) + 1 :], name, owner=True):
         return False
     return any(
         isinstance(node.value, ast.Constant)

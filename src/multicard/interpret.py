@@ -11,6 +11,7 @@ import builtins
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import NamedTuple
 
 from multicard import couplings, libraries
@@ -56,6 +57,8 @@ from multicard.values import (
 BUILTINS = frozenset(dir(builtins))
 DEEPEST = 24
 ROUNDS = 4  # what is followed late defines more that nothing has called yet
+Written = dict[tuple[Obj, str], tuple[Values | None, Values | None]]
+"""Attributes that a branch writes: what they held before it, and at its end."""
 _NOWHERE = ast.Tuple([], ast.Load())
 OFTEN, SELDOM = 40, 4
 """How many calls of one function are followed; the fewer where the program makes very many calls."""
@@ -172,6 +175,8 @@ class Interpreter:
         self.taint = 0
         self.unsure = 0
         """How many tests stand around that may go either way."""
+        self.journals: list[dict[tuple[Obj, str], Values | None]] = []
+        """What the attributes held that the branches around have written."""
         self.frame: Frame = Frame(program.entry, None, {})
         self.visited: set[ast.AST] = set()
         self.pruned: list[tuple[list[ast.stmt], Frame, dict[str, Values]]] = []
@@ -559,11 +564,14 @@ class Interpreter:
         before = self.frame.names
         self.frame.names = dict(before)
         self.narrow(node.test)
-        first_falls = self.block(node.body)
+        first_falls, first_written = self._branch(node.body)
         first = self.frame.names
         self.frame.names = dict(before)
-        second_falls = self.block(node.orelse)
+        for (obj, attr), (old, _) in first_written.items():
+            _put(obj, attr, old)
+        second_falls, second_written = self._branch(node.orelse)
         second = self.frame.names
+        self._meet(first_written, second_written, both=first_falls and second_falls)
         self.taint -= tainted
         self.unsure -= 1
         if first_falls and second_falls:
@@ -571,6 +579,25 @@ class Interpreter:
         else:
             self.frame.names = first if first_falls else second
         return first_falls or second_falls
+
+    def _branch(self, body: list[ast.stmt]) -> tuple[bool, Written]:
+        """Follow one of two branches; whether control falls out of it, and the attributes that it writes."""
+        self.journals.append({})
+        falls = self.block(body)
+        journal = self.journals.pop()
+        return falls, {(obj, attr): (old, obj.attrs.get(attr)) for (obj, attr), old in journal.items()}
+
+    def _meet(self, first: Written, second: Written, *, both: bool) -> None:
+        """Give each attribute that was written in a branch what it may hold behind both."""
+        for obj, attr in {**first, **second}:
+            ways = [written[obj, attr] for written in (first, second) if (obj, attr) in written]
+            old = ways[0][0]
+            held = [value for _, value in ways if value is not None]
+            if both and len(ways) == 1 and old is not None:
+                held.append(old)
+            _put(obj, attr, reduce(join, held) if held else None)
+            for journal in self.journals[-1:]:
+                journal.setdefault((obj, attr), old)
 
     def narrow(self, test: ast.expr) -> None:
         """`if x is not None:` leaves None out of x in the body."""
@@ -795,6 +822,8 @@ class Interpreter:
                 self.store_attribute(inner, attr, values, target)
             case Obj():
                 old = value.attrs.get(attr)
+                for journal in self.journals[-1:]:
+                    journal.setdefault((value, attr), old)
                 simple = self.calls and len(self.stack) > 0 and not self.loops
                 value.attrs[attr] = values if strong or old is None or simple else join(old, values)
                 if value.kind == "model":
@@ -2246,6 +2275,13 @@ def _assigned(loop: ast.AST) -> frozenset[str]:
 
 
 _TURNS: dict[tuple[ast.AST, int], ast.AST] = {}
+
+
+def _put(obj: Obj, attr: str, values: Values | None) -> None:
+    if values is None:
+        obj.attrs.pop(attr, None)
+    else:
+        obj.attrs[attr] = values
 
 
 def _turn(node: ast.AST, index: int) -> ast.AST:

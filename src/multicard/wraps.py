@@ -455,9 +455,8 @@ def _levels(
     for parent in facts.ancestors(module, statement):
         if not isinstance(parent, ast.If | ast.Try | ast.With) or _happens_in(uses, parent):
             return
-        if not bound_after(facts, module, name, parent) or none_after(facts, module, name, parent):
-            return
-        yield parent
+        if bound_after(facts, module, name, parent) and not none_after(facts, module, name, parent):
+            yield parent
 
 
 def _happens_in(events: Iterable[Event], statement: ast.stmt) -> bool:

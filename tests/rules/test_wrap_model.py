@@ -79,11 +79,40 @@ PLACES = {
         "if args.big:\n    model = Net()\nelse:\n    model = nn.Linear(4, 2)\n" + OPTIMIZER + LOOP,
         "    model = nn.Linear(4, 2)",
     ),
+    "after branches of which one must have made it": (
+        "if args.kind == 'a':\n    model = Net()\nelif args.kind == 'b':\n    model = nn.Linear(4, 2)\n"
+        "model.to(device)\n" + OPTIMIZER + LOOP,
+        "model.to(device)",
+    ),
     "after the branches, of which one ends the script": (
         "if args.big:\n    model = Net()\nelse:\n    raise ValueError(args.big)\n" + OPTIMIZER + LOOP,
         "    raise ValueError(args.big)",
     ),
 }
+SOLVER = """class Solver:
+    def __init__(self, kind):
+        self.build(kind)
+
+    def build(self, kind):
+        if kind == "a":
+            self.net = Net()
+        elif kind == "b":
+            self.net = nn.Linear(4, 2)
+        elif kind == "c":
+            self.net = nn.Linear(4, 3)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.net.to(device)
+
+    def train(self):
+        for x, y in loader:
+            loss = nn.functional.cross_entropy(self.net(x), y)
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+
+
+Solver(args.kind).train()
+"""
 OPTIONS = {
     "frozen after it is wrapped": (
         MAKE + OPTIMIZER + LOOP + "for p in model.features.parameters():\n    p.requires_grad = False" + LOOP,
@@ -383,6 +412,14 @@ def test_wraps(part: str, last: str) -> None:
     text, reasons = migrate(rule, script)
     assert (added(script, text), reasons) == (DDP, [])
     assert f"{last}\n{DDP}\n" in text
+
+
+def test_wraps_once_behind_the_branches_that_give_an_attribute() -> None:
+    script = HEAD + SOLVER
+    text, reasons = migrate(rule, script)
+    wrapped = "        self.net = DDP(self.net, device_ids=device_ids(self.net))"
+    assert (added(script, text), reasons) == (wrapped, [])
+    assert f"        self.net.to(device)\n{wrapped}\n" in text
 
 
 @pytest.mark.parametrize(("part", "after"), OPTIONS.values(), ids=OPTIONS)

@@ -37,6 +37,7 @@ ORDER = (
     "effects",
     "reach",
     "attacks",
+    "states",
     "lasting",
     "paths",
     "meeting",

@@ -404,10 +404,22 @@ class Interpreter:
             result = self.divided(node, left, right, new)
         elif isinstance(node.op, ast.Add | ast.Sub):
             result = self._added(node, left, right)
+            if "size" in right.tags and not result.models and self._goes_on(node):
+                result = Data(result.models, result.loaders, result.tags | {"running"})
         else:
             result = merge([left, right])
         self.store(node.target, one(result))
         return True
+
+    def _goes_on(self, node: ast.AugAssign) -> bool:
+        """Whether what is added up here goes on from batch to batch, and is no size of one batch."""
+        if not self.loops or not self.loops[-1].loaders:
+            return False
+        target = ast.unparse(node.target)
+        return not any(
+            isinstance(statement, ast.Assign) and target in map(ast.unparse, statement.targets)
+            for statement in getattr(self.loops[-1].node, "body", ())
+        )
 
     def _counted(self, old: Values, new: Values) -> Data | None:
         """A number of things that a batch brings, counted one by one: each rank counts its own."""
@@ -1564,7 +1576,7 @@ class Interpreter:
         """A product: a mean times the size of the batch is a sum, and a sum by one over the size is a mean."""
         whole = merge([left, right])
         for loss, factor in ((left, right), (right, left)):
-            batch = "size" in factor.tags and "extent" not in factor.tags
+            batch = "size" in factor.tags and not factor.tags & {"extent", "running"}
             if loss.models and "averaged" in loss.tags and batch and not factor.models:
                 return Data(whole.models, whole.loaders, (whole.tags - {"averaged", "size"}) | {"summed"})
             if loss.models and "summed" in loss.tags and "reciprocal" in factor.tags and not factor.models:

@@ -210,6 +210,8 @@ WHOLE = (
     "for epoch in range(3):\n    optimizer.zero_grad()\n    {}\n    loss.backward()\n    optimizer.step()\n"
 )
 LEFT_ALONE = {
+    "a mean that weighs by the samples seen so far": "seen = 0\n"
+    + loop("seen += x.size(0)", "loss = nn.functional.cross_entropy(model(x), y) * min(1.0, seen / 10000)"),
     "a sequence packed for a recurrent layer": "from torch.nn.utils.rnn import pack_padded_sequence as pack\n"
     "rnn = nn.LSTM(4, 8)\n" + loop("h = rnn(pack(x, y))[1][0]", "loss = criterion(model(h), y)"),
     "a sum over one-hot targets filled by class": loop(
@@ -698,6 +700,14 @@ def test_a_penalty_of_the_weights_is_no_sum_over_the_batch() -> None:
         "loss = criterion(model(x), y) + 1e-4 * sum(p.pow(2).sum() for p in model.parameters())"
     )
     assert migrate(rule, script) == (script, [])
+
+
+def test_a_mean_times_the_size_that_is_counted_anew_is_a_sum() -> None:
+    script = NET + loop(
+        "n = 0", "n += x.size(0)", "loss = nn.functional.cross_entropy(model(x), y)", "loss = loss * n"
+    )
+    text, reasons = migrate(rule, script)
+    assert (added(script, text), reasons) == (SUMMED, [])
 
 
 def test_each_backward_pass_of_a_sum_grows() -> None:

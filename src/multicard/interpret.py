@@ -413,12 +413,14 @@ class Interpreter:
 
     def _goes_on(self, node: ast.AugAssign) -> bool:
         """Whether what is added up here goes on from batch to batch, and is no size of one batch."""
-        if not self.loops or not self.loops[-1].loaders:
+        loop = self.loops[-1] if self.loops else None
+        if loop is None or not isinstance(loop.node, ast.For | ast.While):
             return False
+        steps = any(isinstance(part, ast.Attribute) and part.attr == "backward" for part in walk(loop.node))
         target = ast.unparse(node.target)
-        return not any(
+        return bool(loop.loaders or steps) and not any(
             isinstance(statement, ast.Assign) and target in map(ast.unparse, statement.targets)
-            for statement in getattr(self.loops[-1].node, "body", ())
+            for statement in loop.node.body
         )
 
     def _counted(self, old: Values, new: Values) -> Data | None:

@@ -210,6 +210,12 @@ WHOLE = (
     "for epoch in range(3):\n    optimizer.zero_grad()\n    {}\n    loss.backward()\n    optimizer.step()\n"
 )
 LEFT_ALONE = {
+    "a mean that weighs by the samples seen so far, taken one by one": (
+        "seen = 0\nbatches = iter(loader)\nfor step in range(100):\n    x, y = next(batches)\n"
+        "    seen += x.size(0)\n    optimizer.zero_grad()\n"
+        "    (nn.functional.cross_entropy(model(x), y) * min(1.0, seen / 10000)).backward()\n"
+        "    optimizer.step()\n"
+    ),
     "a mean that weighs by the samples seen so far": "seen = 0\n"
     + loop("seen += x.size(0)", "loss = nn.functional.cross_entropy(model(x), y) * min(1.0, seen / 10000)"),
     "a sequence packed for a recurrent layer": "from torch.nn.utils.rnn import pack_padded_sequence as pack\n"

@@ -33,6 +33,7 @@ from torch.utils.data import (
     TensorDataset,
     WeightedRandomSampler,
 )
+from tqdm import tqdm
 
 from multicard import runtime as rt
 
@@ -389,6 +390,7 @@ def test_the_rest_does_nothing() -> None:
     loader = DataLoader(TensorDataset(torch.arange(5)), 2)
     assert rt.whole_loader(loader) is loader
     assert rt.global_batches(loader) == 3
+    assert rt.global_batches(tqdm(loader, disable=True)) == 3
     assert rt.global_samples(loader) == 5
 
 

@@ -808,10 +808,12 @@ def global_batches(loader: Any) -> int:
     """Number of batches of a loader over all ranks: what `len(loader)` was on one card.
 
     For an average over batches, a schedule, a progress bar. Not collective, so it may stand under a rank
-    guard. Where nothing is dealt out (every rank sees all batches), and with one process, it is
-    `len(loader)`. For a training loader it is `len(loader)` times the number of ranks, thus up to N-1 more
-    than on one card.
+    guard. Of a bar of tqdm's that goes through a loader it is the loader's. Where nothing is dealt out
+    (every rank sees all batches), and with one process, it is `len(loader)`. For a training loader it is
+    `len(loader)` times the number of ranks, thus up to N-1 more than on one card.
     """
+    while not hasattr(loader, "batch_sampler") and hasattr(loader, "iterable"):
+        loader = loader.iterable
     dealer = _dealer(loader)
     if dealer is None:
         return len(loader)

@@ -7,7 +7,7 @@ returns hold sets of values; what cannot be followed is `Unknown`, with the reas
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from multicard.source import Module, Site
@@ -354,6 +354,15 @@ def contained(values: Values, kind: str) -> list[Obj]:
                 inner += [item for item in (*(value.items or ()), value.rest, *value.attrs.values()) if item]
         waiting = inner
     return list(found)
+
+
+def shown_by(values: Values) -> Values:
+    """What progress bars go through, and all else as it is."""
+    found = NOTHING
+    for value in values:
+        bar = isinstance(value, Obj) and (value.kind, value.name) == ("iter", "tqdm") and value.items
+        found = join(found, reduce(join, bar) if bar else frozenset({value}))
+    return found
 
 
 def mean_at(node: ast.AST) -> str:

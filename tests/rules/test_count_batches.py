@@ -77,6 +77,13 @@ MIGRATED = {
         + "print(total / len(bar))\n",
         "print(total / global_batches(val_loader))",
     ),
+    "the length of a progress bar under the loader's own name": (
+        "from tqdm import tqdm\ndef evaluate(loader):\n    total = 0\n    loader = tqdm(loader)\n"
+        "    for x, y in loader:\n        total += criterion(model(x), y).item()\n    return total / len(loader)\n"
+        + LOOP
+        + "print(evaluate(val_loader))\n",
+        "    return total / global_batches(loader)",
+    ),
     "the length of a progress bar of training": (
         "from tqdm import tqdm\n"
         + RUNNING.replace(

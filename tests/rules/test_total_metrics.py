@@ -280,6 +280,26 @@ def test_the_batches_of_a_named_progress_bar_are_counted() -> None:
     assert added(script, text) == "    loss = all_reduce_sum(loss)\n    i = global_batches(val_loader) - 1"
 
 
+def test_the_batches_are_counted_of_a_progress_bar_that_takes_the_loaders_name() -> None:
+    part = (
+        "def evaluate(loader):\n    loss = 0\n    loader = tqdm(loader)\n    for i, (x, y) in enumerate(loader):\n"
+        "        loss += criterion(model(x), y).item()\n    return loss / (i + 1)\nprint(evaluate(val_loader))\n"
+    )
+    script = BAR + NET + LOOP + part
+    text, reasons = migrate(rule, script)
+    after = "    loss = all_reduce_sum(loss)\n    i = global_batches(loader) - 1"
+    assert (added(script, text), reasons) == (after, [])
+
+
+def test_says_that_the_batches_of_all_ranks_cannot_be_counted() -> None:
+    part = (
+        "def batches():\n    return val_loader\nloss = 0\nfor i, (x, y) in enumerate(batches()):\n"
+        "    loss += criterion(model(x), y).item()\nprint(loss / (i + 1))\n"
+    )
+    _, [reason] = migrate(rule, NET + LOOP + part)
+    assert "no name gives the loader" in reason
+
+
 def test_a_running_mean_over_a_named_progress_bar() -> None:
     loop = COUNTED.replace(
         "    for i, (x, y) in enumerate(loader):",

@@ -33,7 +33,7 @@ from multicard.plan import Finding, Kind
 from multicard.quotients import dividend, given_by, returned
 from multicard.source import Module
 from multicard.tree import nodes, walk
-from multicard.values import Obj
+from multicard.values import Obj, shown_by
 
 if TYPE_CHECKING:
     from multicard.interpret import Event
@@ -78,11 +78,13 @@ def find(facts: Facts) -> Iterator[Finding]:
             if not node.args:
                 edits = (replace(module, node, f"«global_batches»({module.text(asked)})"),)
             if shown:
+                direct = facts.only(shown_by(facts.values(node.args[0])), facts.loaders)
                 name = _name_of(facts, module, node, subjects)
-                if name is None:
+                if name is None and not direct:
                     yield Finding(CODE, facts.site(module, node), _WHY, advice=_ADVICE, kind=Kind.LEFT)
                     continue
-                edits = (replace(module, node, f"«global_batches»({name})"),)
+                if name is not None:
+                    edits = (replace(module, node, f"«global_batches»({name})"),)
             yield Finding(CODE, facts.site(module, node), _WHY, edits)
     for module in facts.modules:
         yield from _of_samplers(facts, module)

@@ -40,7 +40,7 @@ from multicard.rules.agree_to_stop import agreed
 from multicard.rules.share_batches import drawn, shared_loop
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
-from multicard.values import Data, Func, data_of
+from multicard.values import Data, Func, data_of, shown_by
 
 CODE = "MC401"
 TITLE = Text("Total the metrics over the ranks", "全局聚合指标")
@@ -50,6 +50,14 @@ _TOTAL = Text(
     "每个进程只统计了自己的一份;聚合之后所有进程得到整个数据集的结果",
 )
 
+_OWN_COUNT = Text(
+    "the number of the last batch is that of this rank's share, and no name gives the loader whose batches to count",
+    "最后一个批次的编号只是本进程那一份的编号,而这里没有可以用来统计全部批次的 loader 名称",
+)
+_COUNT_ALL = Text(
+    "divide by global_batches(loader) of ddp_runtime, with the loader that the loop goes over",
+    "请除以 ddp_runtime 的 global_batches(loader),其中 loader 是循环所遍历的那一个",
+)
 _SEEN = Text(
     "each rank counts on and on what it sees itself; what is shown of it, or hangs on it, is what all have seen",
     "每个进程只累计自己看到的数量;显示、保存或据以判断的应是所有进程看到的总数",
@@ -215,6 +223,8 @@ def _totals(facts: Facts, module: Module, loop: ast.For, reading: Reading) -> It
         loader = _loader_text(facts, module, reading.source())
         if loader:
             lines.append(f"{name} = «global_batches»({loader}) - 1")
+        else:
+            yield Finding(CODE, facts.site(module, loop), _OWN_COUNT, advice=_COUNT_ALL, kind=Kind.LEFT)
     if lines:
         yield Finding(CODE, facts.site(module, loop), _TOTAL, (insert_after(module, loop, *lines),))
 
@@ -238,9 +248,10 @@ def _of(expression: str, name: str) -> str:
 
 
 def _loader_text(facts: Facts, module: Module, over: ast.expr) -> str:
+    """How a loader is written that a loop goes over, or a progress bar that goes through it."""
     for node in walk(over):
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and facts.only(
-            facts.values(node), facts.loaders
+            shown_by(facts.values(node)), facts.loaders
         ):
             return module.text(node)
     return ""

@@ -49,13 +49,18 @@ def carried_state(facts: Facts, training: Training) -> Event | None:
 def _taken_back(loop: ast.For | ast.While, call: ast.Call) -> set[Slot]:
     """What a call is given that a turn of the loop puts in the place of what the call gave."""
     given = set(_slots((*call.args, *(keyword.value for keyword in call.keywords)), ast.Load))
-    assigned = nodes(loop, ast.Assign) if given else ()
+    assigned = [node for node in nodes(loop, ast.Assign) if given and not _is_played(node.value)]
     made: set[Slot] = set()
     for _ in range(DEEP):
         for statement in assigned:
             if call in held(statement.value) or made.intersection(_slots([statement.value], ast.Load)):
                 made.update(_slots(statement.targets, ast.Store))
     return given & made
+
+
+def _is_played(value: ast.expr) -> bool:
+    """Whether an environment answers, `env.step(action)`: what it says is no state of the model's."""
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "step"
 
 
 def _slots(parts: Iterable[ast.AST], context: type[ast.expr_context]) -> Iterator[Slot]:

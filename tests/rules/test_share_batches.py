@@ -100,6 +100,11 @@ NOTED = {
         "import random\ndef draw():\n    i = random.randint(0, 56)\n    return inputs[i:i + 8], labels[i:i + 8]\n"
         "for s in range(99):\n    x, y = draw()\n" + step("x", 1)
     ),
+    "from what was played": (
+        "import random\nstate = start()\nfor s in range(99):\n    action = model(state).argmax()\n"
+        "    new, reward = env.step(action)\n    memory.append((state, reward))\n    state = new\n"
+        "    x, y = random.sample(memory, 8)\n" + step("x", 1)
+    ),
     "of a formula": (
         "from itertools import count\ndef draw():\n    x = torch.randn(32).unsqueeze(1)\n"
         "    return torch.cat([x ** i for i in range(4)], 1), x.sin()\n"

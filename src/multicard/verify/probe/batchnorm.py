@@ -21,7 +21,8 @@ from multicard.verify.probe.patching import Function, replace
 GROUP: list[Any] = []
 WRAPPED: set[int] = set()
 """Running statistics of wrapped models: outside of their wrapper one rank may call them alone."""
-DEPTH = [0]
+ENTERED: list[bool] = []
+"""Of each forward of a wrapper around us, whether gradients were recorded as it began: then all ranks are in it."""
 
 
 class Total(torch.autograd.Function):
@@ -102,8 +103,9 @@ def _batch_norm(original: Function) -> Function:
         momentum: float = 0.1,
         eps: float = 1e-5,
     ) -> Any:
-        alone = id(running_mean) in WRAPPED and not DEPTH[0]
-        if not training or not GROUP or alone or not torch.is_grad_enabled():
+        alone = id(running_mean) in WRAPPED and not ENTERED
+        together = torch.is_grad_enabled() or any(ENTERED)  # a key encoder within, say, records none of its own
+        if not training or not GROUP or alone or not together:
             return original(input, running_mean, running_var, weight, bias, training, momentum, eps)
         recording.record().write_once("batchnorm")
         return normalise(input, running_mean, running_var, weight, bias, momentum, eps)
@@ -131,11 +133,11 @@ def _wrap(original: Function) -> Function:
 
 def _through_the_wrapper(original: Function) -> Function:
     def forward(self: Any, *args: Any, **keywords: Any) -> Any:
-        DEPTH[0] += 1
+        ENTERED.append(torch.is_grad_enabled())
         try:
             return original(self, *args, **keywords)
         finally:
-            DEPTH[0] -= 1
+            ENTERED.pop()
 
     return forward
 

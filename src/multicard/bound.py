@@ -19,7 +19,7 @@ def bound_before(facts: Facts, module: Module, name: str, statement: ast.stmt) -
     if _needed(module, block[block.index(statement) :], name):
         return True
     if not name.isidentifier() and not _stores(module, scope, name):
-        return True  # an attribute, an element, that another function made
+        return _made_elsewhere(facts, module, name)
     here: ast.AST = statement
     tests = _true_tests(facts, module, statement)
     for parent in (*facts.ancestors(module, statement), None):
@@ -50,6 +50,23 @@ def bound_before(facts: Facts, module: Module, name: str, statement: ast.stmt) -
     return elsewhere and (
         facts.function(module, scope) is not scope or binds(module, module.tree.body, name, frozenset())
     )
+
+
+def _made_elsewhere(facts: Facts, module: Module, name: str) -> bool:
+    """Whether an attribute, or an element, is made in some other function whatever happens, or nobody sees where."""
+    seen = False
+    for statement in nodes(module.tree, ast.Assign):
+        if any(_stores(module, target, name) for target in statement.targets):
+            seen = True
+            outer: ast.stmt = statement
+            scope = facts.scope(module, statement)
+            for parent in facts.ancestors(module, statement):
+                if parent is scope:
+                    break
+                outer = parent if isinstance(parent, ast.stmt) else outer
+            if binds(module, [outer], name, frozenset()):
+                return True
+    return not seen
 
 
 def bound_after(facts: Facts, module: Module, name: str, statement: ast.stmt) -> bool:
@@ -91,7 +108,6 @@ def _needed(module: Module, block: Sequence[ast.stmt], name: str, *, owner: bool
 
 def _loads(module: Module, node: ast.AST, name: str, *, owner: bool) -> bool:
     """Whether evaluating a node reads a name: not where a lambda, a comprehension or an `and` may leave it out."""
-    kind: type[ast.Attribute | ast.Name] = ast.Attribute if "." in name else ast.Name
     left_out = {
         part
         for lazy in walk(node)
@@ -106,7 +122,7 @@ def _loads(module: Module, node: ast.AST, name: str, *, owner: bool) -> bool:
         and part not in left_out
         and module.text(part) == name
         and (owners is None or part in owners)
-        for part in nodes(node, kind)
+        for part in nodes(node, _kind(name))
     )
 
 
@@ -167,12 +183,17 @@ _LEAVES = frozenset({"sys.exit", "os._exit", "os.abort", "exit", "quit"})
 
 def _stores(module: Module, node: ast.AST, name: str) -> bool:
     """Whether a name, or the path of an attribute, is bound anywhere in a node."""
-    parts: tuple[ast.Name | ast.Attribute, ...] = (
-        nodes(node, ast.Attribute) if "." in name else nodes(node, ast.Name)
-    )
+    parts: tuple[ast.Name | ast.Attribute | ast.Subscript, ...] = nodes(node, _kind(name))
     return any(isinstance(part.ctx, ast.Store) and module.text(part) == name for part in parts) or any(
         (alias.asname or alias.name) == name for alias in nodes(node, ast.alias)
     )
+
+
+def _kind(name: str) -> type[ast.Name | ast.Attribute | ast.Subscript]:
+    """Whether a text is a name, an attribute or an element."""
+    if name.endswith("]"):
+        return ast.Subscript
+    return ast.Attribute if "." in name else ast.Name
 
 
 def _true_tests(facts: Facts, module: Module, statement: ast.stmt) -> frozenset[str]:

@@ -77,6 +77,23 @@ MIGRATED = {
         + STEP.format("            "),
         "    loader.sampler.set_epoch(epoch)\n    set_epoch(other, epoch)",
     ),
+    "an element that only a branch makes": (
+        "loaders = {'train': loader}\nif args.more:\n    loaders['more'] = DataLoader(more, 8, shuffle=True)\n"
+        "def one_epoch():\n    for x, y in loaders['train']:\n        "
+        + STEP.format("        ")
+        + "    if args.more:\n        for x, y in loaders['more']:\n            "
+        + STEP.format("            ")
+        + "def fit():\n    for epoch in range(3):\n        one_epoch()\nfit()\n",
+        "        loader.sampler.set_epoch(epoch)",
+    ),
+    "an attribute that another method makes in any case": (
+        "class Trainer:\n    def __init__(self):\n        if args.more:\n"
+        "            self.loader = DataLoader(more, 8, shuffle=True)\n        else:\n            self.loader = loader\n"
+        "    def one_epoch(self):\n        for x, y in self.loader:\n            "
+        + STEP.format("            ")
+        + "    def fit(self):\n        for epoch in range(3):\n            self.one_epoch()\nTrainer().fit()\n",
+        "            self.loader.sampler.set_epoch(epoch)",
+    ),
     "a loader that each branch makes": (
         "if args.semi:\n    other = DataLoader(more, 8, shuffle=True)\nelse:\n"
         "    other = DataLoader(data, 8, shuffle=True)\n" + LOOP.replace("in loader", "in other"),

@@ -104,7 +104,9 @@ def _batch_norm(original: Function) -> Function:
         eps: float = 1e-5,
     ) -> Any:
         alone = id(running_mean) in WRAPPED and not ENTERED
-        together = torch.is_grad_enabled() or any(ENTERED)  # a key encoder within, say, records none of its own
+        together = torch.is_grad_enabled() or any(
+            ENTERED
+        )  # a key encoder within, say, records none of its own
         if not training or not GROUP or alone or not together:
             return original(input, running_mean, running_var, weight, bias, training, momentum, eps)
         recording.record().write_once("batchnorm")

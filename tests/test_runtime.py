@@ -579,3 +579,20 @@ def test_a_copy_beside_a_script_runs_without_the_package(
     assert ddp_runtime.__all__ == rt.__all__
     assert ddp_runtime.setup_ddp() == (0, 0, 1)
     assert rt.setup_ddp() == (0, 0, 1), "two copies in one process share the process group"
+
+
+@pytest.mark.parametrize(
+    "sampler", [rt.DistributedSampler, lambda data: rt.EvalSampler(data, 2, shuffle=True)]
+)
+def test_an_order_is_drawn_whatever_device_a_script_makes_the_default(
+    sampler: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    data = list(range(8))
+    expected = list(sampler(data))
+    torch.set_default_device("meta")
+    try:
+        assert list(sampler(data)) == expected
+    finally:
+        torch.set_default_device(None)

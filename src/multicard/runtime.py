@@ -307,7 +307,7 @@ _IN_TURN: list[bool] = []
 
 
 def _wait_for_all() -> None:
-    dist.all_reduce(torch.zeros(1))  # on the CPU, so that no card spins while it waits
+    dist.all_reduce(torch.zeros(1, device="cpu"))  # on the CPU, so that no card spins while it waits
 
 
 def own_device() -> torch.device:
@@ -568,7 +568,10 @@ class DistributedSampler(TorchDistributedSampler):  # type: ignore[type-arg]
             return iter(self._single)
         self._measure()
         self.epoch = self._epochs.begin()
-        order = super().__iter__()
+        with torch.device(
+            "cpu"
+        ):  # a script may have made its cards the default, where this order cannot be drawn
+            order = super().__iter__()
         self.epoch = self._epochs.number
         return order
 
@@ -641,7 +644,7 @@ class EvalSampler(Sampler):  # type: ignore[type-arg]
             return iter(share)
         generator = torch.Generator()
         generator.manual_seed(self.seed + self.epoch)
-        order: list[int] = torch.randperm(len(self.dataset), generator=generator).tolist()
+        order: list[int] = torch.randperm(len(self.dataset), generator=generator, device="cpu").tolist()
         return iter(order[share.start : share.stop])
 
     def __len__(self) -> int:
@@ -734,7 +737,7 @@ class ShardedIterable(IterableDataset):  # type: ignore[type-arg]
         self._place = _where()
         self._seed = _seed_of(dataset)
         # Shared memory: workers that live on from epoch to epoch (persistent_workers) hear of the epoch too.
-        self._epoch = torch.zeros((), dtype=torch.int64)
+        self._epoch = torch.zeros((), dtype=torch.int64, device="cpu")
         if self._place.world_size > 1:
             self._epoch.share_memory_()  # type: ignore[no-untyped-call]
 

@@ -70,6 +70,10 @@ MIGRATED = {
         "n = len(os.listdir('runs')) + 1\nos.makedirs(f'runs/{n}')",
         "n = broadcast_value(len(os.listdir('runs')) + 1)",
     ),
+    "the last of a listing that is made as it is walked through": (
+        "found = list(Path('runs').glob('*'))\nfound.sort()\nos.makedirs(str(found[-1]) + '_next')",
+        "found = list(broadcast_value(list(Path('runs').glob('*'))))",
+    ),
     "a function that looks for a free name": (
         (
             "def free(p):\n    if not os.path.exists(p):\n        return p\n"

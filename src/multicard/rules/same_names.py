@@ -131,7 +131,12 @@ def _tells(name: str) -> bool:
 
 
 def _lists(name: str) -> bool:
-    return name in _LISTED or name.endswith((".glob", ".iterdir"))
+    return name in _LISTED or _lists_lazily(name)
+
+
+def _lists_lazily(name: str) -> bool:
+    """Whether a listing is made as it is walked through, and cannot be sent as it is."""
+    return name.endswith((".glob", ".iterdir")) and name not in _LISTED
 
 
 def gives_a_name(facts: Facts, module: Module, call: ast.Call) -> bool:
@@ -221,6 +226,8 @@ def _agreed(facts: Facts, module: Module, node: ast.expr, *, made: bool, listed:
     edits: tuple[Edit, ...]
     if made:
         edits = wrap(module, node, "«broadcast_value»(", " if «rank 0» else None)")
+    elif isinstance(node, ast.Call) and any(map(_lists_lazily, names_of(facts, node))):
+        edits = wrap(module, node, "«broadcast_value»(list(", "))")
     else:
         edits = call_with(module, node, "«broadcast_value»")
     return Finding(CODE, site, why, edits)

@@ -28,6 +28,10 @@ MIGRATED = {
     ),
     "a class of its own": ("class Bar(tqdm): pass\nBar(x)", "Bar(x, disable=rank != 0)"),
     "a bare generator": ("tqdm(i for i in x)", "tqdm((i for i in x), disable=rank != 0)"),
+    "text above bars, handed on": (
+        "bar = tqdm(x)\nf(lambda text: bar.write(text))",
+        "bar = tqdm(x, disable=rank != 0)\nf(lambda text: bar.write(text) if rank == 0 else None)",
+    ),
     "a line above the bars": (
         "tqdm.write('a')\ntqdm.write('b')",
         "if rank == 0:\n    tqdm.write('a')\n    tqdm.write('b')",

@@ -42,6 +42,7 @@ _WITHOUT_SWITCH = frozenset(
     {"progressbar.progressbar", "progressbar.ProgressBar", "alive_progress.alive_bar"}
 )
 _WRITES = frozenset({"tqdm.tqdm.write", "tqdm.write"})
+_WRITTEN = Text("every rank would write this line", "否则每张卡都会输出这一行")
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -58,7 +59,10 @@ def _find(facts: Facts) -> Iterator[Finding]:
             if not (bar or names & (_WRITES | _WITHOUT_SWITCH)) or guarded(facts, module, call):
                 continue
             statement = statement_of(facts, module, call)
-            if names & _WRITES and statement is not None and not hides(facts, statement):
+            if names & _WRITES and isinstance(facts.parents(module).get(call), ast.Lambda):
+                edits = wrap(module, call, "", " if «rank 0» else None")
+                yield Finding(CODE, facts.site(module, call), _WRITTEN, edits)
+            elif names & _WRITES and statement is not None and not hides(facts, statement):
                 written.append(statement)
             elif bar:
                 yield _switched_off(facts, module, call)
@@ -67,8 +71,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
                     facts, module, call, "this bar has no switch that turns it off", "这个进度条没有关闭开关"
                 )
         for run in neighbours(module, written):
-            why = Text("every rank would write this line", "否则每张卡都会输出这一行")
-            yield keep_to_rank_0(facts, CODE, module, run, why)
+            yield keep_to_rank_0(facts, CODE, module, run, _WRITTEN)
 
 
 def _may_show(name: str) -> bool:

@@ -1487,7 +1487,13 @@ class Interpreter:
         return Data(data.models, data.loaders, data.tags | {tag})
 
     def bent(self, node: ast.AST, data: Data) -> Data:
-        """A mean over the batch is put through what makes something else than a mean of it."""
+        """A mean over the batch, or a sum, is put through what makes something else than a mean or a sum of it."""
+        sums = sums_in(data)
+        if sums and data.models and "summed" in data.tags and "params" not in data.tags:
+            if not self.in_a_network():
+                self.record("ratio", "", node, data)
+                kept = data.tags - sums - {"summed", "count"}
+                return Data(data.models, data.loaders, kept | {"averaged", ratio_at(node)})
         if not averages_in(data) or self.in_a_network():
             return data
         self.record("bent", "", node, data)

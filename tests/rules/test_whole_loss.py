@@ -493,6 +493,10 @@ NOT_BENT = {
         "out = model(x)\n        loss = sum((out[i].mean() - y[i]) ** 2 for i in range(len(x))) / len(x)"
     ),
     "a mean that goes into the model": "loss = criterion(model(x - x.mean()), y)",
+    "the root of a sum of each sample": "loss = (model(x) - y).pow(2).sum(1).sqrt().mean()",
+    "the root of a sum of the parameters": (
+        "loss = criterion(model(x), y) + sum(p.pow(2).sum() for p in model.parameters()).sqrt()"
+    ),
 }
 
 
@@ -605,6 +609,14 @@ RATIOS = {
     "over the batch and the pixels": (
         "p = model(x)\n        loss = (torch.sum(p * y, dim=(0, 2)) / p.sum((0, 2))).mean()",
         "        loss = (sum_over_ranks(torch.sum(p * y, dim=(0, 2))) / sum_over_ranks(p.sum((0, 2)))).mean()",
+    ),
+    "the logarithm of a sum": (
+        "loss = torch.log(model(x).exp().sum())",
+        "        loss = torch.log(sum_over_ranks(model(x).exp().sum()))",
+    ),
+    "the root of a sum, beside a mean": (
+        "out = model(x)\n        total = ((out - y) ** 2).sum()\n        loss = out.mean() + total ** 0.5",
+        "        total = sum_over_ranks(((out - y) ** 2).sum())",
     ),
     "over axes that are only known when it runs": (
         "p = model(x)\n        loss = ((p * y).sum(axes) / p.sum(axes)).mean()",

@@ -84,9 +84,9 @@ _GATHERED = Text(
     "这里把批次内的样本互相比较;从所有进程收集后(梯度可以回传),每个进程计算的就是整个批次的损失",
 )
 _RATIO = Text(
-    "a ratio of sums over the batch: the mean of the ranks' ratios is not the ratio of the whole batch, so the sums"
-    " are those over all ranks, through which gradients flow; one small all-reduce each a step",
-    "这是对批次求和之后的比值:各进程比值的平均不等于整个批次的比值,因此改为所有进程的和,梯度可以回传;"
+    "a ratio, a root or a logarithm of sums over the batch: its mean over the ranks is not that of the whole batch, so"
+    " the sums are those over all ranks, through which gradients flow; one small all-reduce each a step",
+    "这是对批次求和之后的比值、方根或对数:各进程结果的平均不等于整个批次的结果,因此改为所有进程的和,梯度可以回传;"
     "每个求和每步多一次很小的 all-reduce",
 )
 _BENT = Text(

@@ -59,7 +59,7 @@ REFUSED = {
         + LOOP.replace("nn.functional.cross_entropy(model(x), y)", "dice(model(x), y)")
         + "    for x, y in val_loader:\n        print(dice(model(x), y))\n",
         "MC306",
-        "a ratio of sums over the batch",
+        "a ratio, a root or a logarithm of sums over the batch",
     ),
     "a backward pass out of sight of the model": (
         "def back(loss):\n    loss.backward()\n\n\n"

@@ -61,6 +61,23 @@ REFUSED = {
         "MC306",
         "a ratio, a root or a logarithm of sums over the batch",
     ),
+    "tensors beside a model, and no optimizer in sight": (
+        "def back(loss):\n    loss.backward()\n\n\n" + NET + "weights = torch.zeros(2, requires_grad=True)\n"
+        "optimizer = torch.optim.SGD([*model.parameters(), weights], lr=0.1)\n"
+        + LOOP.replace("loss.backward()", "back(loss + weights.sum())"),
+        "MC301",
+        "the optimizer holds tensors that are no module's",
+    ),
+    "the length of a bar over numbered batches, under the loader's own name": (
+        "from tqdm import tqdm\n"
+        + NET
+        + "def evaluate(loader):\n    total = 0\n    loader = tqdm(enumerate(loader))\n    for i, (x, y) in loader:\n"
+        "        total += len(model(x))\n    return total / len(loader)\n\n\n"
+        + LOOP
+        + "print(evaluate(val_loader))\n",
+        "MC404",
+        "length is this rank's share",
+    ),
     "a backward pass out of sight of the model": (
         "def back(loss):\n    loss.backward()\n\n\n"
         + NET

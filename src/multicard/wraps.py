@@ -543,7 +543,8 @@ def _called_often(facts: Facts, model: Obj) -> bool:
         backwards = [event for event in facts.backwards if _in_loop(event, training.loop)]
         if any(_repeated(event, training.loop, backwards) for event in here):
             return True
-        if len(_together(facts, here)) > 1:
+        last = max((event.order for event in backwards), default=len(facts.run.events))
+        if len([event for event in _together(facts, here) if event.order < last]) > 1:
             return True
     return False
 

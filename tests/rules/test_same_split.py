@@ -91,6 +91,12 @@ LEFT_ALONE = {
     "only tested": "if not os.listdir('d'):\n    use(1)",
     "deleted": "for f in os.listdir('d'):\n    os.remove(f)",
     "searched after it has grown": "names = os.listdir('d')\nnames = [*names, 'b']\nthere = 'a' in names",
+    "a set that one process makes and writes": (
+        "import pickle\ndef build(rows):\n    words = set()\n    for row in rows:\n        words |= set(row.split())\n"
+        "    return {w: i for i, w in enumerate(list(words))}\n"
+        "if os.path.exists('words.pkl'):\n    ids = pickle.load(open('words.pkl', 'rb'))\n"
+        "else:\n    ids = build(rows)\n    pickle.dump(ids, open('words.pkl', 'wb'))"
+    ),
     "a set of numbers": "n = list({1, 2, 3})",
     "a set that is searched": "words = set(text.split())\nok = 'a' in words",
     "a set that is shown": "words = set(text.split())\nprint(', '.join(words))",

@@ -179,6 +179,8 @@ OPTIONS = {
     ),
 }
 ONCE = {
+    "another pass that only shows": LOOP
+    + "        model.eval()\n        print(model(x))\n        model.train()\n",
     "in one branch or the other": LOOP.replace(
         "        loss = nn.functional.cross_entropy(model(x), y)\n",
         "        if y.sum() > 3:\n            out = model(x)\n        else:\n            out = model(-x)\n"

@@ -118,10 +118,12 @@ def _by_a_counter(facts: Facts, module: Module, node: ast.Call) -> bool:
 
 def _name_of(facts: Facts, module: Module, node: ast.Call, loaders: list[Obj]) -> str | None:
     """How the loader is written that a progress bar, whose length is asked for, goes through."""
+    bar = module.text(node.args[0])
     for part in walk(facts.scope(module, node)):
         if (
             isinstance(part, ast.Name | ast.Attribute)
             and isinstance(part.ctx, ast.Load)
+            and module.text(part) != bar
             and facts.only(facts.values(part), facts.loaders)
             and all(loader in facts.values(part) for loader in loaders)
         ):

@@ -35,7 +35,7 @@ from multicard.effects import (
 )
 from multicard.facts import Facts
 from multicard.interpret import Event
-from multicard.meeting import before_start, meets, no_meeting, rank_0_only
+from multicard.meeting import before_start, meets, no_meeting, prepared, rank_0_only
 from multicard.messages import Text
 from multicard.once import draws_in_common, hides, neighbours, statement_of
 from multicard.plan import Finding, Kind
@@ -336,6 +336,20 @@ def _together(facts: Facts, event: Event) -> bool:
         or event in facts.backwards
         or (event.kind == "forward" and is_wrapped(event.subject))
     )
+
+
+def made_once(facts: Facts, module: Module, node: ast.AST) -> bool:
+    """Whether one process makes something, which the others find in a file afterwards."""
+    if not prepared(facts, module, node):
+        return False
+    branches = [
+        statement
+        for home in facts.modules
+        for branch in running(facts, home, ast.If)
+        for statement in (*branch.body, *branch.orelse)
+        if tests_existence(facts, branch.test) and _if_absent(facts, home, branch, statement)
+    ]
+    return only_in(facts, module, node, branches)
 
 
 def _if_absent(facts: Facts, module: Module, statement: ast.If, inner: ast.AST) -> bool:

@@ -25,6 +25,7 @@ from multicard.meeting import evaluated_by_rank_0, kept_by_rank_0, no_meeting
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.reach import guarded, per_sample, reached, training_begins
+from multicard.rules.prepare_once import made_once
 from multicard.rules.same_names import gives_a_name
 from multicard.rules.share_batches import drawing_loops
 from multicard.source import Module
@@ -231,7 +232,7 @@ def _set(facts: Facts, module: Module, node: ast.expr) -> Iterator[Finding]:
             pass
         case _:
             return
-    if not _is_set_of_words(facts, node) or _settled(facts, module, node):
+    if not _is_set_of_words(facts, node) or _settled(facts, module, node) or made_once(facts, module, node):
         return
     if ordered is not node and not _gives_order(facts, module, ordered):
         return

@@ -16,7 +16,7 @@ import re
 from pathlib import Path
 
 import pytest
-from harness import facts_of
+from harness import LOOP, TRAINING, facts_of
 
 from multicard.facts import Facts
 from multicard.program import read_program
@@ -1052,3 +1052,8 @@ for epoch in range(3):
 def test_the_members_of_an_enumeration_are_told_apart() -> None:
     (training,) = facts_of(ENUMERATED).trainings
     assert len(training.loaders) == 1
+
+
+def test_what_a_library_makes_out_of_sight_has_no_place() -> None:
+    facts = facts_of(TRAINING + "words = [row | {'a'} for row in map(set, rows)]\n" + LOOP)
+    assert len(facts.trainings) == 1

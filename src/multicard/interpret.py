@@ -319,7 +319,9 @@ class Interpreter:
         key = (node, kind, *self.calls[-6:])
         found = self.born.get(key)
         if found is None or (found.cls is not cls and cls is not None):
-            site = Site(module or self.frame.module, node) if isinstance(node, _PLACED) else None
+            site = None
+            if isinstance(node, _PLACED) and hasattr(node, "lineno"):
+                site = Site(module or self.frame.module, node)
             found = Obj(
                 kind, name, site, cls, call=node if isinstance(node, ast.Call) else None, by=tuple(self.calls)
             )

@@ -113,8 +113,8 @@ def test_a_rank_that_waits_for_one_that_works_does_not_hang(launched: Launcher) 
 
 
 def test_a_rank_that_waits_for_a_child_that_works_does_not_hang(launched: Launcher) -> None:
-    launched.patch.setattr(launch, "QUIET", 2.5)  # on a busy machine the child may wait for its turn
-    work = "import time; end = time.monotonic() + 5\nwhile time.monotonic() < end: sum(range(1000))"
+    launched.patch.setattr(launch, "QUIET", 5.0)  # on a busy machine the child may wait for its turn
+    work = "import time; end = time.monotonic() + 8\nwhile time.monotonic() < end: sum(range(1000))"
     outcome = launched(
         "stand(1, 'barrier' if rank else 'recv')\n"
         f"subprocess.run([sys.executable, '-c', '''{work}''']) if not rank else wait_for_the_other()\n"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from multicard.facts import Facts
 from multicard.source import Module
-from multicard.tree import held, nodes, walk
+from multicard.tree import held, is_none, nodes, walk
 
 
 def bound_before(facts: Facts, module: Module, name: str, statement: ast.stmt) -> bool:
@@ -134,8 +134,7 @@ def none_after(facts: Facts, module: Module, name: str, statement: ast.stmt) -> 
     if _needed(module, block[block.index(statement) + 1 :], name, owner=True):
         return False
     return any(
-        isinstance(node.value, ast.Constant)
-        and node.value.value is None
+        is_none(node.value)
         and node.lineno < statement.lineno
         and any(_stores(module, target, name) for target in node.targets)
         for node in nodes(facts.scope(module, statement), ast.Assign)

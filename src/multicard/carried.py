@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from multicard.facts import Facts
 from multicard.source import Module
-from multicard.tree import children, held, nodes, walk
+from multicard.tree import children, held, is_none, nodes, walk
 from multicard.values import Class, Func, Lib, Mod, Obj, data_of
 
 
@@ -871,7 +871,7 @@ class _Reader:
                 for target in statement.targets:
                     value = _part(target, statement.value, name, self.module)
                     if value is not None:
-                        return _NONE if _is_none(value) else self._empty(value)
+                        return _NONE if is_none(value) else self._empty(value)
             if name in _bound_by(statement):
                 return "other"
         return ""
@@ -918,7 +918,7 @@ class _Reader:
                 return "list of zeros" if all(self._empty(item) == "zero" for item in items) else "other"
             case ast.IfExp(body=body, orelse=orelse):
                 return _there_or_none(
-                    *(_NONE if _is_none(part) else self._empty(part) for part in (body, orelse))
+                    *(_NONE if is_none(part) else self._empty(part) for part in (body, orelse))
                 )
             case ast.Call(func=function, args=args):
                 return self._empty_call(value, function, args)
@@ -1066,10 +1066,6 @@ _NONE = "none"
 def _there_or_none(one: str, other: str) -> str:
     """What a value is that may be None instead."""
     return one if other in {one, _NONE} else other if one == _NONE else "other"
-
-
-def _is_none(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None
 
 
 def meter_of(value: Obj) -> Meter | None:

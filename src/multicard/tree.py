@@ -83,6 +83,11 @@ def parents(root: ast.AST) -> dict[ast.AST, ast.AST]:
     return found
 
 
+def is_none(node: ast.AST) -> bool:
+    """Whether a node is the constant None."""
+    return isinstance(node, ast.Constant) and node.value is None
+
+
 def children(node: ast.AST) -> tuple[ast.AST, ...]:
     """The direct children of a node; remembered."""
     kind = node.__class__

@@ -365,9 +365,20 @@ def _decides_rate(facts: Facts, module: Module, branch: ast.If) -> bool:
     bound = {module.text(target) for target in targets if isinstance(target, ast.Name | ast.Attribute)}
     return bool(bound) and any(
         isinstance(part, ast.Name | ast.Attribute) and module.text(part) in bound
-        for rate in _rates_in(facts, facts.scope(module, branch))
+        for rate in _rates_of(facts, facts.scope(module, branch))
         for part in walk(rate)
     )
+
+
+def _rates_of(facts: Facts, scope: ast.AST) -> tuple[ast.expr, ...]:
+    """The learning rates of a scope, looked for once."""
+    known = facts.memo.setdefault("rates", {})
+    assert isinstance(known, dict)
+    if scope not in known:
+        known[scope] = tuple(_rates_in(facts, scope))
+    found = known[scope]
+    assert isinstance(found, tuple)
+    return found
 
 
 def _rates_in(facts: Facts, scope: ast.AST, deep: int = 3) -> Iterator[ast.expr]:

@@ -340,16 +340,23 @@ def _together(facts: Facts, event: Event) -> bool:
 
 def made_once(facts: Facts, module: Module, node: ast.AST) -> bool:
     """Whether one process makes something, which the others find in a file afterwards."""
-    if not prepared(facts, module, node):
-        return False
-    branches = [
-        statement
-        for home in facts.modules
-        for branch in running(facts, home, ast.If)
-        for statement in (*branch.body, *branch.orelse)
-        if tests_existence(facts, branch.test) and _if_absent(facts, home, branch, statement)
-    ]
-    return only_in(facts, module, node, branches)
+    return prepared(facts, module, node) and only_in(facts, module, node, _while_absent(facts))
+
+
+def _while_absent(facts: Facts) -> frozenset[ast.stmt]:
+    """The statements that run only while a file is missing; found once."""
+    found = facts.memo.get("while absent")
+    if found is None:
+        found = facts.memo["while absent"] = frozenset(
+            statement
+            for module in facts.modules
+            for branch in running(facts, module, ast.If)
+            if tests_existence(facts, branch.test)
+            for statement in (*branch.body, *branch.orelse)
+            if _if_absent(facts, module, branch, statement)
+        )
+    assert isinstance(found, frozenset)
+    return found
 
 
 def _if_absent(facts: Facts, module: Module, statement: ast.If, inner: ast.AST) -> bool:

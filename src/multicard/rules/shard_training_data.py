@@ -21,6 +21,7 @@ from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.source import Module
+from multicard.tree import is_none
 from multicard.values import Const, Obj
 
 CODE = "MC201"
@@ -58,7 +59,7 @@ def _site(facts: Facts, site: Site) -> Iterator[Finding]:
     given = arguments.given
     if iterable(site.train[0]) and "dataset" in given:
         yield Finding(CODE, place, _WHY, call_with(module, given["dataset"], "«ShardedIterable»"))
-    elif "batch_sampler" in given and not _none(given["batch_sampler"]):
+    elif "batch_sampler" in given and not is_none(given["batch_sampler"]):
         yield Finding(CODE, place, _WHY, call_with(module, given["batch_sampler"], "«ShardedBatchSampler»"))
     elif (name := _held(facts, arguments)) is not None and arguments.spread is not None:
         spread, sharded = module.text(arguments.spread.value), _SHARDED[name]
@@ -102,7 +103,7 @@ def dealt_out(facts: Facts, site: Site, arguments: Written) -> Iterator[Edit]:
         else "False"
     )
     sampler = training_sampler(module, given, data, text) if site.train else ""
-    if own is not None and not _none(own) and sampler:
+    if own is not None and not is_none(own) and sampler:
         sampler = _sharded(facts, module, own, sampler)
     if site.evaluate:
         batch = (
@@ -171,7 +172,3 @@ def training_sampler(module: Module, given: dict[str, ast.expr], data: str, shuf
     if "generator" in given:
         options += f", generator={module.text(given['generator'])}"
     return f"«DistributedSampler»({data}{options})"
-
-
-def _none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

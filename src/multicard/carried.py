@@ -743,10 +743,8 @@ class _Reader:
             return not self._of_model(root)
         end = self.loop.end_lineno or 0
         outer = self.around()
-        for node in walk(self.scope):
-            if not (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)):
-                continue
-            if node in self.inside:
+        for node in nodes(self.scope, ast.Name):
+            if node.id != name or not isinstance(node.ctx, ast.Load) or node in self.inside:
                 continue
             if node.lineno > end or (node.lineno == end):
                 if self._overwritten_before(name, node) or self._rebound_round(node):
@@ -754,10 +752,9 @@ class _Reader:
                 return True
             if outer is not None and node in held(outer) and not self._reset_in(name, outer):
                 return True
-        declared = any(
-            isinstance(node, ast.Global | ast.Nonlocal) and name in node.names for node in walk(self.scope)
-        )
-        if declared:
+        declared: tuple[ast.Global | ast.Nonlocal, ...]
+        declared = (*nodes(self.scope, ast.Global), *nodes(self.scope, ast.Nonlocal))
+        if any(name in node.names for node in declared):
             return True
         grows = any(kind.split()[0] in {"add", "grow", "update", "meter"} for kind, _, _ in writes)
         if grows and not self._born_inside(name):

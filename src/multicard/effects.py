@@ -438,6 +438,12 @@ def calls_in(facts: Facts, module: Module) -> tuple[ast.Call, ...]:
 
 def running(facts: Facts, module: Module, kind: type[Kind]) -> tuple[Kind, ...]:
     """The nodes of one kind among those that this program may run."""
+    some: tuple[Kind, ...] = running_kinds(facts, module).get(kind, ())  # type: ignore[assignment]
+    return some
+
+
+def running_kinds(facts: Facts, module: Module) -> dict[type[ast.AST], tuple[ast.AST, ...]]:
+    """Those nodes under their classes."""
     memo = facts.memo.setdefault("running by kind", {})
     assert isinstance(memo, dict)
     index = memo.get(module)
@@ -445,8 +451,7 @@ def running(facts: Facts, module: Module, kind: type[Kind]) -> tuple[Kind, ...]:
         found = running_nodes(facts, module)
         index = memo[module] = kinds(module.tree) if found is walk(module.tree) else by_kind(found)
     assert isinstance(index, dict)
-    some: tuple[Kind, ...] = index.get(kind, ())
-    return some
+    return index
 
 
 def running_paths(facts: Facts, module: Module) -> tuple[ast.Name | ast.Attribute, ...]:

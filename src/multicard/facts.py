@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from multicard.interpret import Event, Frame, Interpreter, Loop, Wrap
 from multicard.program import Program
@@ -18,6 +18,7 @@ from multicard.values import NOTHING, Const, Data, Obj, Values, contained, data_
 
 if TYPE_CHECKING:
     from multicard.dealing import Dealing
+    from multicard.plan import Finding, Rule
 
 FrameKey = tuple[ast.AST, tuple[ast.AST, ...]]
 """A loop on one way of getting there: its node and the calls that led to it."""
@@ -80,6 +81,13 @@ class Facts:
                 self.answers = before
             self.answers[name] = found
         return self.answers[name]
+
+    def findings(self, rule: "Rule") -> "tuple[Finding, ...]":
+        """What a rule finds, once for as long as the answers hold on which it rests."""
+        if rule.CODE not in self.answers:
+            found = tuple(rule.find(self))
+            self.answers[rule.CODE] = found
+        return cast("tuple[Finding, ...]", self.answers[rule.CODE])
 
     def dealt(self, loader: Obj) -> bool:
         """Whether a loader gives each rank a share."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from multicard.edits import Side, insert_before
-from multicard.effects import running_nodes
+from multicard.effects import running_kinds
 from multicard.facts import Facts
 from multicard.interpret import Event, Loop
 from multicard.messages import Text
@@ -94,7 +94,7 @@ def _preparations(facts: Facts) -> frozenset[ast.stmt]:
 def _places(facts: Facts, rule: Rule) -> Places:
     return tuple(
         (finding.site.module, finding.site.module.span(finding.site.node).start)
-        for finding in rule.find(facts)
+        for finding in facts.findings(rule)
         if any(_COLLECTIVE.search(edit.text) for edit in finding.edits)
     )
 
@@ -106,8 +106,9 @@ def _owners(facts: Facts) -> dict[ast.AST, Module]:
         found = {
             node: module
             for module in facts.modules
-            for node in running_nodes(facts, module)
-            if isinstance(node, _OWNED)
+            for kind, found in running_kinds(facts, module).items()
+            if issubclass(kind, _OWNED)
+            for node in found
         }
         facts.memo["owners"] = found
     assert isinstance(found, dict)
@@ -340,7 +341,7 @@ def _left_to_rank_0(facts: Facts) -> tuple[tuple[Module, Span], ...]:
 
 
 def _guards(facts: Facts, rule: Rule) -> Iterator[tuple[Module, Span]]:
-    for finding in rule.find(facts):
+    for finding in facts.findings(rule):
         for edit in finding.edits:
             if edit.reach is not None and (
                 edit.side is Side.GUARD or (edit.side is Side.CLOSE and "if «rank 0»" in edit.text)

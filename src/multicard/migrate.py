@@ -49,7 +49,9 @@ def migrate(path: Path, options: Options = DEFAULTS) -> Plan:
     with _uncollected():
         program = read_program(path)
         facts = infer(program, options)
-        findings = [finding for rule in RULES for finding in rule.find(facts) if _wanted(finding, options)]
+        findings = [
+            finding for rule in RULES for finding in facts.findings(rule) if _wanted(finding, options)
+        ]
         return settle(
             facts,
             findings,

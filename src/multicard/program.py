@@ -43,14 +43,23 @@ class _Reader:
     above: Path | None = None
     absent: dict[str, int] = field(default_factory=dict)
     """Names that are not found under so many roots."""
+    held: dict[tuple[Path, str], bool] = field(default_factory=dict)
+    """Whether folders hold names: most are a library's, and stand in none."""
 
     def locate(self, name: str) -> Path | None:
         parts = name.split(".")
         for root in self.roots:
-            path = _module_in(root, parts)
+            path = _module_in(root, parts) if self.holds(root, parts[0]) else None
             if path is not None:
                 return path
         return self.locate_above(parts)
+
+    def holds(self, root: Path, name: str) -> bool:
+        """Whether a folder has a module, or a folder, of this name."""
+        known = self.held.get((root, name))
+        if known is None:
+            known = self.held[root, name] = (root / name).exists() or (root / f"{name}.py").exists()
+        return known
 
     def locate_above(self, parts: list[str]) -> Path | None:
         """A module of the package that the script itself stands in, or of the project that it is installed from.
@@ -60,10 +69,11 @@ class _Reader:
         home = self.roots[0]
         told = any(b"sys.path" in module.data for module in self.modules.values())
         for root in [*home.parents][:_ABOVE]:
+            if not self.holds(root, parts[0]):
+                continue
             package = root / parts[0]
             own = package == home or package in home.parents
-            project = told or any((root / mark).exists() for mark in _PROJECT)
-            if package.is_dir() and (own or project):
+            if package.is_dir() and (own or told or any((root / mark).exists() for mark in _PROJECT)):
                 path = _module_in(root, parts)
                 if path is not None:
                     self.roots.append(root)

@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from multicard.edits import Edit, Side, apply, collide, insert_after, insert_before
 from multicard.facts import Facts
@@ -87,6 +88,11 @@ class _Names:
     there: dict[str, str] = field(default_factory=dict)
     """Marks that were looked for among the module's own imports."""
 
+    @cached_property
+    def imports(self) -> list[ast.Import | ast.ImportFrom]:
+        """What the module takes in itself, for all of its lines."""
+        return [node for node in self.module.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+
     def resolve(self, text: str) -> str:
         """The text with every mark replaced by the name to use."""
         return MARK.sub(lambda found: self.name(found[1]), text)
@@ -108,7 +114,7 @@ class _Names:
     def _imported(self, mark: str) -> str:
         """The name under which the module has it already."""
         wanted = {"dist": "torch.distributed", "os": "os", "logging": "logging", "torch": "torch"}.get(mark)
-        for node in self.module.tree.body:
+        for node in self.imports:
             if isinstance(node, ast.Import) and wanted:
                 for alias in node.names:
                     if alias.name == wanted and (alias.asname or "." not in alias.name):
@@ -218,11 +224,14 @@ def _written(
         current = [
             finding if index not in broken else _broken(finding) for index, finding in enumerate(findings)
         ]
-        resolved, texts, helpers = _resolve(facts, current, runtime, rank_is_global=rank_is_global)
-        changed = (module for module in facts.modules if texts[module] != module.data)
-        bad = next((module for module in changed if not _parses(texts[module])), None)
+        resolved, helpers = _resolve(facts, current, runtime, rank_is_global=rank_is_global)
+        edits: dict[Module, list[Edit]] = {module: [] for module in facts.modules}
+        for finding in resolved:
+            for edit in finding.edits:
+                edits[edit.module].append(edit)
+        bad = next((module for module, own in edits.items() if own and not _parses(module, own)), None)
         if bad is None:
-            return resolved, texts, helpers
+            return resolved, {module: apply(module, own) for module, own in edits.items()}, helpers
         culprit = _culprit(findings, broken, bad)
         broken.add(culprit)
 
@@ -237,7 +246,7 @@ def _culprit(findings: list[Finding], broken: set[int], module: Module) -> int:
             continue
         edits += [replace(edit, text=MARK.sub("x", edit.text)) for edit in own]
         last = index
-        if not _parses(apply(module, edits)):
+        if not _parses(module, edits):
             return index
     return last
 
@@ -253,9 +262,17 @@ def _broken(finding: Finding) -> Finding:
     )
 
 
-def _parses(data: bytes) -> bool:
+def _parses(module: Module, edits: list[Edit]) -> bool:
+    """Whether the module is Python with these edits; definitions that none of them touches are, and are left out."""
+    untouched = [
+        Edit(module, span, "pass")
+        for statement in module.tree.body
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef) and not statement.decorator_list
+        if (span := module.span(statement))
+        and not any(edit.span.start <= span.end and span.start <= edit.span.end for edit in edits)
+    ]
     try:
-        compile_quietly(data.decode(), "migrated")
+        compile_quietly(apply(module, [*edits, *untouched]).decode(), "migrated")
     except (SyntaxError, ValueError, RecursionError):
         return False
     return True
@@ -263,7 +280,7 @@ def _parses(data: bytes) -> bool:
 
 def _resolve(
     facts: Facts, findings: list[Finding], runtime: str, *, rank_is_global: bool
-) -> tuple[list[Finding], dict[Module, bytes], frozenset[str]]:
+) -> tuple[list[Finding], frozenset[str]]:
     touched = {edit.module for finding in findings for edit in finding.edits}
     names = {
         module: _Names(
@@ -290,14 +307,8 @@ def _resolve(
         for module, own in names.items()
         if (finding := _import(own, place.before if module is place.module else None)) is not None
     ]
-    everything = [*imports, *resolved]
-    edits: dict[Module, list[Edit]] = {module: [] for module in facts.modules}
-    for finding in everything:
-        for edit in finding.edits:
-            edits[edit.module].append(edit)
-    texts = {module: apply(module, own) for module, own in edits.items()}
     helpers = frozenset(mark for item in names.values() for mark in item.needs if mark in RUNTIME)
-    return everything, texts, helpers
+    return [*imports, *resolved], helpers
 
 
 def _plain(text: Text) -> Text:

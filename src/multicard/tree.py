@@ -25,6 +25,8 @@ _HOLD_NONE = frozenset({
 """Fields in which no node stands that has a place."""
 _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {ast.Constant: ()}
 """The other fields of each class of nodes."""
+_LEAVES = frozenset({ast.Name, ast.Constant, ast.Pass, ast.Break, ast.Continue})
+"""Nodes that hold none, which are more than half of all."""
 
 
 def forget() -> None:
@@ -39,7 +41,8 @@ def walk(node: ast.AST) -> tuple[ast.AST, ...]:
     if found is None:
         queue = [node]
         for item in queue:
-            queue += _CHILDREN.get(item) or children(item)
+            if item.__class__ not in _LEAVES:
+                queue += _CHILDREN.get(item) or children(item)
         found = tuple(queue)
         _WALKED[node] = found
     return found
@@ -90,14 +93,12 @@ def is_none(node: ast.AST) -> bool:
 
 def children(node: ast.AST) -> tuple[ast.AST, ...]:
     """The direct children of a node; remembered."""
-    kind = node.__class__
-    names = _FIELDS.get(kind)
-    if names is None:
-        names = _FIELDS[kind] = tuple(name for name in kind._fields if name not in _HOLD_NONE)
-    if not names:
-        return ()
     found = _CHILDREN.get(node)
     if found is None:
+        kind = node.__class__
+        names = _FIELDS.get(kind)
+        if names is None:
+            names = _FIELDS[kind] = tuple(name for name in kind._fields if name not in _HOLD_NONE)
         items: list[ast.AST] = []
         for name in names:
             value = getattr(node, name, None)

@@ -159,12 +159,13 @@ def _uses(methods: Iterable[ast.FunctionDef], name: str) -> set[str]:
 
 def chosen_by_data(facts: Facts, model: Obj) -> bool:
     """Whether a batch, or chance, decides in the model's own code which of its parts are used."""
-    return any(
-        _by_content(facts, node.test) and _chooses_parts(facts, cls.module, node)
-        for cls in classes_of(model)
-        for node in walk(cls.node)
-        if isinstance(node, ast.If | ast.IfExp)
-    )
+    for cls in classes_of(model):
+        branches: tuple[ast.If | ast.IfExp, ...] = (*nodes(cls.node, ast.If), *nodes(cls.node, ast.IfExp))
+        if any(
+            _by_content(facts, node.test) and _chooses_parts(facts, cls.module, node) for node in branches
+        ):
+            return True
+    return False
 
 
 def classes_of(model: Obj) -> Iterator[Class]:

@@ -100,13 +100,6 @@ _RATE = Text(
 )
 
 
-def agreed(facts: Facts, module: Module) -> frozenset[int]:
-    """Where conditions of a module begin on which the ranks are made to agree."""
-    return frozenset(
-        edit.span.start for finding in find(facts) for edit in finding.edits if edit.module is module
-    )
-
-
 def find(facts: Facts) -> Iterator[Finding]:
     """Exits under conditions that may differ between ranks, and schedulers that look at a metric."""
     done: set[ast.AST] = set()

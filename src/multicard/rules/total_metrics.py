@@ -36,7 +36,7 @@ from multicard.last_batch import last_losses
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
 from multicard.quotients import given_by, returned
-from multicard.rules.agree_to_stop import agreed
+from multicard.rules import agree_to_stop
 from multicard.rules.share_batches import drawn, shared_loop
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
@@ -99,7 +99,7 @@ def of_training(facts: Facts, training: Training, module: Module, loop: ast.For)
     reading = read_loop(facts, module, loop)
     shared = bool(training.loaders) or shared_loop(facts, training) is not None
     in_step = bool(training.loaders) or not shared
-    steps = curves(facts, reading, partial(agreed, facts, module)) if in_step else []
+    steps = curves(facts, reading, partial(_agreed, facts, module)) if in_step else []
     noted = {item.name for item in steps}
     carried = []
     totals = (*reading.carried, *(reading.by_number if training.loaders else ())) if shared else ()
@@ -120,6 +120,16 @@ def of_training(facts: Facts, training: Training, module: Module, loop: ast.For)
         reading.apart = [item for item in apart if not counted_alike(facts, module, loop, item.name)]
     reading.carried = carried
     return reading
+
+
+def _agreed(facts: Facts, module: Module) -> frozenset[int]:
+    """Where conditions of a module begin on which the ranks are made to agree."""
+    return frozenset(
+        edit.span.start
+        for finding in facts.findings(agree_to_stop)
+        for edit in finding.edits
+        if edit.module is module
+    )
 
 
 def _told(facts: Facts, module: Module, reading: Reading) -> Iterator[Finding]:
@@ -193,7 +203,7 @@ def counted_alike(facts: Facts, module: Module, loop: ast.For, name: str) -> boo
     ]
     if not writes or not all(isinstance(node.value, ast.Constant) for node in writes):
         return False
-    shared = agreed(facts, module)
+    shared = _agreed(facts, module)
     return all(
         any(
             isinstance(parent, ast.If) and module.span(parent.test).start in shared

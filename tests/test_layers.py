@@ -44,6 +44,7 @@ ORDER = (
     "once",
     "gathering",
     "counters",
+    "progress",
     "queues",
     "rules",
     "migrate",

@@ -95,6 +95,11 @@ class Reading:
         """What a value is before the loop: zero, empty, …; nothing where that is not seen."""
         return self._by.start(name)
 
+    @property
+    def number(self) -> str:
+        """The name that counts the batches, or nothing."""
+        return self._by.counter
+
     def source(self) -> ast.expr:
         """What the loop goes over, as it is made."""
         return self._by.source()

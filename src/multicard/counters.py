@@ -6,6 +6,7 @@ divided stays this rank's own, as the total is.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -115,16 +116,39 @@ def _counter(
     facts: Facts, training: Training, module: Module, node: ast.AugAssign
 ) -> Iterator[tuple[Key, Counter]]:
     key = _key(facts, module, node.target)
+    if key is not None and isinstance(node.op, ast.Add) and is_batch_size(facts, training, node.value):
+        if not isinstance(node.value, ast.Constant):
+            yield key, Counter(module, node, alike=True)
+        return
     data = data_of(facts.values(node.value))
     seen = data.loaders & set(training.loaders) and not data.models
     counts = data.tags & {"size", "count", "summed"} and not data.tags & {"all", "averaged"}
     if key is not None and isinstance(node.op, ast.Add) and seen and counts:
         alike = (
             not data.tags & {"count", "extent", "selected", "summed"}
-            and _rows(facts, module, node.value)
+            and rows(facts, module, node.value)
             and all(_deals_alike(loader) for loader in training.loaders)
         )
         yield key, Counter(module, node, alike)
+
+
+def is_batch_size(facts: Facts, training: Training, node: ast.expr) -> bool:
+    """Whether an expression is the batch size of this rank's loader; a setting for all cards together is not."""
+    if isinstance(node, ast.Attribute) and node.attr == "batch_size":
+        if facts.only(facts.values(node.value), training.loaders):
+            return True
+    name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+    values = frozenset({Const(node.value)}) if isinstance(node, ast.Constant) else facts.values(node)
+    given = {loader.args.get("batch_size", NOTHING) for loader in training.loaders}
+    return (
+        facts.batch == "per-card"
+        and bool(values)
+        and given == {values}
+        and (isinstance(node, ast.Constant) or _SIZE.search(name) is not None)
+    )
+
+
+_SIZE = re.compile(r"batch_?size|^bsz?$", re.IGNORECASE)
 
 
 def _deals_alike(loader: Obj) -> bool:
@@ -133,7 +157,7 @@ def _deals_alike(loader: Obj) -> bool:
     return not iterable(loader) and all(loader.args.get(name, NOTHING) <= {Const(None)} for name in own)
 
 
-def _rows(facts: Facts, module: Module, node: ast.expr, deep: int = 2) -> bool:
+def rows(facts: Facts, module: Module, node: ast.expr, deep: int = 2) -> bool:
     """Whether a number is that of the rows of a tensor."""
     match node:
         case (
@@ -146,7 +170,7 @@ def _rows(facts: Facts, module: Module, node: ast.expr, deep: int = 2) -> bool:
         case ast.Name(id=name) if deep:
             given = list(_given(facts.scope(module, node), name))
             return bool(given) and all(
-                value is not None and _rows(facts, module, value, deep - 1) for value in given
+                value is not None and rows(facts, module, value, deep - 1) for value in given
             )
         case _:
             return False

@@ -22,6 +22,7 @@ def train_one(model, loader):
         total += loss.item()
     return total
 """
+COUNTED = LOOP.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
 MIGRATED = {
     "a mean of batches": (
         LOOP + EVALUATION + "print(total / len(val_loader))\n",
@@ -104,8 +105,52 @@ MIGRATED = {
         TRAIN_ONE + "for epoch in range(3):\n    loss = train_one(model, loader)\n    loss /= len(loader)\n",
         "    loss /= global_batches(loader)",
     ),
+    "samples seen, told in a format": (
+        COUNTED + "        print('[{}/{}]'.format(i * len(x), len(loader.dataset)))\n",
+        "        print('[{}/{}]'.format(i * len(x) * dist.get_world_size(), len(loader.dataset)))",
+    ),
+    "samples seen, told after a name": (
+        COUNTED
+        + "        loss, current = loss.item(), (i + 1) * len(x)\n        print(f'{loss} [{current:>5d}]')\n",
+        "        loss, current = loss.item(), (i + 1) * len(x) * dist.get_world_size()",
+    ),
+    "samples seen, with those of this batch": (
+        COUNTED + "        print('%d images' % (i * 8 + x.size(0)))\n",
+        "        print('%d images' % ((i * 8 + x.size(0)) * dist.get_world_size()))",
+    ),
+    "samples seen since the start, along a curve": (
+        COUNTED + "        add_scalar(loss, (epoch * len(loader) + i) * loader.batch_size)\n",
+        "        add_scalar(loss, (epoch * len(loader) + i) * loader.batch_size * dist.get_world_size())",
+    ),
+    "samples seen, beside those of the epochs before": (
+        "seen = []"
+        + COUNTED
+        + "        seen.append(i * 8 + (epoch - 1) * len(loader.dataset))\nplt.plot(seen, losses)\n",
+        "        seen.append(i * 8 * dist.get_world_size() + (epoch - 1) * len(loader.dataset))",
+    ),
+    "samples seen, told by a function": (
+        "def progress(n):\n    done = n * loader.batch_size\n    return '{}'.format(done)\n"
+        + COUNTED
+        + "        print(progress(i))\n",
+        "    done = n * loader.batch_size * dist.get_world_size()",
+    ),
+    "samples seen, as a share of all": (
+        COUNTED + "        print(f'{100 * i * len(x) / len(loader.dataset)}')\n",
+        "        print(f'{100 * i * len(x) * dist.get_world_size() / len(loader.dataset)}')",
+    ),
 }
 LEFT_ALONE = {
+    "samples seen choose what is trained on": COUNTED + "        part = rows[i * len(x):(i + 1) * len(x)]\n",
+    "samples seen divide this rank's own sum": COUNTED + "        print(f'{running / (i * len(x))}')\n",
+    "samples seen are divided by later": COUNTED
+    + "        n = (i + 1) * len(x)\n        print(f'{n} {running / n}')\n",
+    "samples seen end the epoch": COUNTED + "        if i * len(x) > 100:\n            break\n",
+    "samples seen in an evaluation": LOOP
+    + EVALUATION.replace("for x, y in val_loader", "for i, (x, y) in enumerate(val_loader)")
+    + "        print(f'{i * 8}')\n",
+    "the number of another loop": COUNTED
+    + "        for j in range(3):\n            print(f'{j * len(x)}')\n",
+    "a number that two loops count by": COUNTED + "for i in range(3):\n    print(f'{i * 8}')\n",
     "the length of the data set": LOOP + EVALUATION + "print(total / len(val_loader.dataset))\n",
     "the length of a list": LOOP + EVALUATION + "print(total / len(names))\n",
     "a loader that is not dealt out": LOOP
@@ -139,6 +184,13 @@ LEFT_ALONE = {
     "the last batch": LOOP.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)")
     + "        if i == len(loader) - 1:\n            print(loss)\n",
 }
+
+
+def test_a_batch_size_of_all_cards_counts_what_all_have_seen() -> None:
+    script = NET + COUNTED + "        print(f'{i * 8} {i * loader.batch_size}')\n"
+    text, _ = migrate(rule, script, batch="global")
+    after = "        print(f'{i * 8} {i * loader.batch_size * dist.get_world_size()}')"
+    assert added(script, text) == after
 
 
 @pytest.mark.parametrize(("part", "after"), MIGRATED.values(), ids=MIGRATED)

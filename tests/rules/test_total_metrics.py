@@ -885,6 +885,11 @@ COUNTED_ON = {
         "speed = seen / (time.time() - began)\n    print('%.1f' % speed)",
         "seen += len(x) * dist.get_world_size()",
     ),
+    "the batch size of this rank": (
+        "seen += loader.batch_size",
+        "print(seen)",
+        "seen += loader.batch_size * dist.get_world_size()",
+    ),
     "given to a function that shows it": (
         SEEN,
         "show(3, seen)",

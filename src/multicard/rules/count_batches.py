@@ -1,7 +1,8 @@
 """Divide by the number of batches on all ranks.
 
 `len(val_loader)` is the number of this rank's batches once the loader is dealt out; a total over all ranks must be
-divided by the number over all ranks.
+divided by the number over all ranks.  The number of samples that a line of progress tells (`i * len(x)`) is this
+rank's share as well, and is multiplied by the number of ranks.
 
 Before:
 
@@ -26,10 +27,11 @@ from typing import TYPE_CHECKING
 
 from multicard.counters import counters
 from multicard.dealing import measured_by
-from multicard.edits import Edit, replace
+from multicard.edits import Edit, replace, wrap
 from multicard.facts import Facts, Training
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
+from multicard.progress import told_samples
 from multicard.quotients import dividend, given_by, returned
 from multicard.source import Module
 from multicard.tree import nodes, walk
@@ -53,6 +55,11 @@ _WHY_SAMPLES = Text(
     "once dealt out, the sampler's length is this rank's share; the total is divided by what all ranks draw",
     "分片之后 sampler 的长度只是本进程的一份;总和要除以全部进程取出的数目",
 )
+_WHY_TOLD = Text(
+    "so many samples has this rank seen of its share; all ranks together have seen as many times the number of ranks",
+    "这是本进程在自己那一份中看到的样本数;所有进程合计要再乘以进程数",
+)
+_ALL_RANKS = " * «dist».get_world_size()"
 _COUNTED = {"sampler": "global_samples", "batch_sampler": "global_batches"}
 
 
@@ -88,6 +95,11 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield Finding(CODE, facts.site(module, node), _WHY, edits)
     for module in facts.modules:
         yield from _of_samplers(facts, module)
+    for module, node in told_samples(facts):
+        opened, closed = ("(", ")") if isinstance(node.op, ast.Add) else ("", "")
+        yield Finding(
+            CODE, facts.site(module, node), _WHY_TOLD, wrap(module, node, opened, f"{closed}{_ALL_RANKS}")
+        )
 
 
 def _of_samplers(facts: Facts, module: Module) -> Iterator[Finding]:

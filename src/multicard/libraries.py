@@ -1006,6 +1006,7 @@ def _chain(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Value
 def _progress(run: "Interpreter", name: str, place: ast.AST, bound: dict[str, Values]) -> Values:
     run.record("call", name, place, None, bound)
     obj = run.birth("iter", "tqdm", place)
+    obj.args = bound
     obj.items = [bound["iterable"]] if "iterable" in bound else []
     obj.rest = SOME if name.endswith("trange") or not obj.items else NOTHING
     return one(obj)

@@ -15,21 +15,25 @@ from multicard.facts import Facts, FunctionNode, Training
 from multicard.reach import callers, functions_of
 from multicard.source import Module
 from multicard.tree import nodes, walk
-from multicard.values import Const, data_of
+from multicard.values import Const, Obj, data_of
 
 _CALLED = 2
 """Calls through which the number of a batch is followed."""
 
 
-def told_samples(facts: Facts) -> Iterator[tuple[Module, ast.BinOp]]:
-    """The products that say how many samples this rank has seen, where they are only told."""
+def told_samples(facts: Facts) -> Iterator[tuple[Module, ast.expr]]:
+    """What says how many samples this rank has seen, where it is only told: products, and steps of a bar."""
     found: dict[ast.BinOp, Module] = {}
+    steps: dict[ast.expr, Module] = {}
     for training in facts.trainings:
         loop = training.loop
         if isinstance(loop.node, ast.For) and training.loaders and all(map(facts.dealt, training.loaders)):
             number = read_loop(facts, loop.module, loop.node).number
             region = _region(facts, loop.module, loop.node, number)
-            found |= dict(_Samples(facts, training, number).in_code(loop.module, region))
+            samples = _Samples(facts, training, number)
+            found |= dict(samples.in_code(loop.module, region))
+            steps |= dict.fromkeys(samples.steps_of_bars(loop.module, loop.node), loop.module)
+    yield from ((module, step) for step, module in steps.items())
     for node, module in found.items():
         if _is_told(facts, module, node, set()):
             yield module, node
@@ -70,6 +74,29 @@ class _Samples:
                 if followed is not None and len(callers(self.facts).get(function, ())) == 1:
                     further = _Samples(self.facts, self.training, name, self.deep - 1)
                     yield from further.in_code(followed.module, function)
+
+    def steps_of_bars(self, module: Module, loop: ast.For) -> Iterator[ast.expr]:
+        """The numbers of samples by which a bar over all samples grows: `bar.update(len(x))`."""
+        for call in nodes(loop, ast.Call):
+            match call:
+                case ast.Call(func=ast.Attribute(value=bar, attr="update"), args=[step]):
+                    made = [value for value in self.facts.values(bar) if isinstance(value, Obj)]
+                    if made and all(map(self._is_over_all, made)):
+                        if self.is_size(module, step, constant=False):
+                            yield step
+                case _:
+                    pass
+
+    def _is_over_all(self, bar: Obj) -> bool:
+        """Whether a bar ends at a number that is not this rank's share of one."""
+        if bar.name != "tqdm" or bar.items or "total" not in bar.args or bar.site is None:
+            return False
+        return not any(self._asks_for_batches(call) for call in nodes(bar.site.node, ast.Call))
+
+    def _asks_for_batches(self, call: ast.Call) -> bool:
+        """Whether a call gives the number of batches of this rank."""
+        asked = measured_by(call)
+        return asked is not None and self.facts.only(self.facts.values(asked), self.training.loaders)
 
     def _given(self, call: ast.Call) -> Iterator[tuple[FunctionNode, str]]:
         """The functions to which a call gives the number of the batch, and what they call it."""
@@ -119,10 +146,7 @@ class _Samples:
     def _is_epochs(self, node: ast.expr) -> bool:
         """Whether an expression is the number of batches of the epochs before."""
         return isinstance(node, ast.BinOp) and any(
-            isinstance(factor, ast.Call)
-            and (asked := measured_by(factor)) is not None
-            and self.facts.only(self.facts.values(asked), self.training.loaders)
-            for factor in _factors(node)
+            isinstance(factor, ast.Call) and self._asks_for_batches(factor) for factor in _factors(node)
         )
 
     def is_size(self, module: Module, node: ast.expr, *, constant: bool = True) -> bool:

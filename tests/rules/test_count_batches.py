@@ -134,6 +134,12 @@ MIGRATED = {
         + "        print(progress(i))\n",
         "    done = n * loader.batch_size * dist.get_world_size()",
     ),
+    "samples seen, in a bar over all": (
+        "from tqdm import tqdm\nbar = tqdm(total=len(loader.dataset))"
+        + LOOP
+        + "        bar.update(x.size(0))\n",
+        "        bar.update(x.size(0) * dist.get_world_size())",
+    ),
     "samples seen, as a share of all": (
         COUNTED + "        print(f'{100 * i * len(x) / len(loader.dataset)}')\n",
         "        print(f'{100 * i * len(x) * dist.get_world_size() / len(loader.dataset)}')",
@@ -148,6 +154,13 @@ LEFT_ALONE = {
     "samples seen in an evaluation": LOOP
     + EVALUATION.replace("for x, y in val_loader", "for i, (x, y) in enumerate(val_loader)")
     + "        print(f'{i * 8}')\n",
+    "the steps of a bar over batches": "from tqdm import tqdm\nbar = tqdm(total=len(loader))"
+    + LOOP
+    + "        bar.update(1)\n",
+    "the steps of a bar over this rank's share": "from tqdm import tqdm\nbar = tqdm(total=len(loader) * 8)"
+    + LOOP
+    + "        bar.update(len(x))\n",
+    "what a meter is told": LOOP + "        meter.update(len(x))\n",
     "the number of another loop": COUNTED
     + "        for j in range(3):\n            print(f'{j * len(x)}')\n",
     "a number that two loops count by": COUNTED + "for i in range(3):\n    print(f'{i * 8}')\n",

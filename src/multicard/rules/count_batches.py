@@ -96,7 +96,9 @@ def find(facts: Facts) -> Iterator[Finding]:
     for module in facts.modules:
         yield from _of_samplers(facts, module)
     for module, node in told_samples(facts):
-        opened, closed = ("(", ")") if isinstance(node.op, ast.Add) else ("", "")
+        opened, closed = (
+            ("(", ")") if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) else ("", "")
+        )
         yield Finding(
             CODE, facts.site(module, node), _WHY_TOLD, wrap(module, node, opened, f"{closed}{_ALL_RANKS}")
         )

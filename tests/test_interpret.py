@@ -1057,3 +1057,16 @@ def test_the_members_of_an_enumeration_are_told_apart() -> None:
 def test_what_a_library_makes_out_of_sight_has_no_place() -> None:
     facts = facts_of(TRAINING + "words = [row | {'a'} for row in map(set, rows)]\n" + LOOP)
     assert len(facts.trainings) == 1
+
+
+def test_methods_of_several_objects_are_followed_as_these_stand_in_the_source() -> None:
+    made = "".join(f"items.append(Item({number}))\n" for number in range(6))
+    script = (
+        "import random\n\n\nclass Item:\n    def __init__(self, n):\n        self.n = n\n\n"
+        "    def mix(self):\n        random.shuffle(self.n)\n\n\nitems = []\n"
+        f"{made}for item in items:\n    item.mix()\n"
+    )
+    mixes = [event for event in facts_of(script).events("call") if event.name == "random.shuffle"]
+    owners = [event.frames[-1].self_value for event in mixes]
+    lines = [owner.site.line for owner in owners if owner and owner.site]
+    assert lines == list(range(13, 19))

@@ -313,16 +313,18 @@ def ordered(values: Values) -> Iterable[Value]:
     return values if len(values) < 2 else sorted(values, key=_rank)
 
 
-def _rank(value: Value) -> tuple[int, str, int, int, tuple[int, ...]]:
+def _rank(value: Value) -> tuple[object, ...]:
     match value:
         case Obj():
             return (0, *in_source(value))
         case Func() | Class():
-            return (1, value.module.name, value.node.lineno, value.node.col_offset, ())
+            bound = getattr(value, "bound", None)
+            of = _rank(bound) if bound is not None else ()
+            return 1, value.module.name, value.node.lineno, value.node.col_offset, of
         case Lib(name=name):
             return 2, name, 0, 0, ()
-        case Method(name=name, node=node):
-            return 3, name, node.lineno, node.col_offset, ()
+        case Method(owner=owner, name=name, node=node):
+            return 3, name, node.lineno, node.col_offset, _rank(owner)
         case Const(value=known):
             return 4, repr(known) if isinstance(known, str | int | float | None) else "", 0, 0, ()
         case Data(models=models, loaders=loaders, tags=tags):

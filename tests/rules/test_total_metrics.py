@@ -753,6 +753,20 @@ def test_the_curve_of_batches_that_each_rank_draws_for_itself() -> None:
     assert added(script, text) == "losses = all_reduce_mean(losses)"
 
 
+def test_the_total_of_batches_that_each_rank_draws_for_itself() -> None:
+    script = (
+        NET
+        + "inputs, labels, total, hits = torch.randn(64, 4), torch.zeros(64).long(), 0.0, 0\nfor step in range(9):\n"
+        "    pick = torch.randint(64, (8,))\n    out = model(inputs[pick])\n    loss = criterion(out, labels[pick])\n"
+        "    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n"
+        "    loss = loss.detach().cpu().numpy()\n    total += loss\n    steps += 1\n"
+        "    hits += (out.argmax(1) == labels[pick]).sum().item()\n"
+        "print(total / 9, hits / 72)\n"
+    )
+    text, _ = migrate(rule, script)
+    assert added(script, text) == "total, hits = all_reduce_mean(total, hits)"
+
+
 def test_an_average_of_what_an_object_adds_up() -> None:
     loop = LOOP.replace("    for x", "    log = Sums(2)\n    for x")
     script = (

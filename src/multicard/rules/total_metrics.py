@@ -110,6 +110,12 @@ def of_training(facts: Facts, training: Training, module: Module, loop: ast.For)
             carried.append(item)
         elif item.how is How.SUM and divided_by_own(facts, module, loop, item.name):
             carried.append(Carried(item.name, How.MEAN, item.node))
+    if not shared and drawn(facts, training):
+        carried += [
+            Carried(item.name, How.MEAN, item.node)
+            for item in reading.carried
+            if item.how is How.SUM and item.name not in noted and _of_models(facts, reading, item.name)
+        ]
     if in_step:
         carried += [Carried(name, How.MEAN, loop) for name in reading.running if name not in noted]
         carried += steps
@@ -120,6 +126,12 @@ def of_training(facts: Facts, training: Training, module: Module, loop: ast.For)
         reading.apart = [item for item in apart if not counted_alike(facts, module, loop, item.name)]
     reading.carried = carried
     return reading
+
+
+def _of_models(facts: Facts, reading: Reading, name: str) -> bool:
+    """Whether what a loop adds to a total comes out of a model."""
+    written = [data_of(facts.values(value)) for _, _, value in reading.writes.get(name, ()) if value]
+    return bool(written) and all(data.models or "local" in data.tags for data in written)
 
 
 def _agreed(facts: Facts, module: Module) -> frozenset[int]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from multicard.facts import Facts
 from multicard.source import Module
-from multicard.tree import children, held, is_none, nodes, walk
+from multicard.tree import children, held, is_none, nodes, walk, word_of
 from multicard.values import Class, Func, Lib, Mod, Obj, data_of
 
 
@@ -94,11 +94,6 @@ class Reading:
     def start(self, name: str) -> str:
         """What a value is before the loop: zero, empty, …; nothing where that is not seen."""
         return self._by.start(name)
-
-    @property
-    def number(self) -> str:
-        """The name that counts the batches, or nothing."""
-        return self._by.counter
 
     def source(self) -> ast.expr:
         """What the loop goes over, as it is made."""
@@ -227,6 +222,11 @@ def read_loop(facts: Facts, module: Module, loop: ast.For) -> Reading:
     return _Reader(facts, module, loop).read()
 
 
+def batch_number(facts: Facts, module: Module, loop: ast.For) -> str:
+    """The name that counts the batches of a loop, or nothing."""
+    return _Reader(facts, module, loop).counter
+
+
 class _Reader:
     def __init__(self, facts: Facts, module: Module, loop: ast.For) -> None:
         self.facts = facts
@@ -245,7 +245,7 @@ class _Reader:
         node: ast.expr | None = self.source()
         while isinstance(node, ast.Call):
             function = node.func
-            name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+            name = word_of(function)
             if name == "enumerate" and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
                 return target.elts[0].id
             node = node.args[0] if node.args else None

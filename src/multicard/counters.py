@@ -14,10 +14,11 @@ from multicard.carried import read_loop, walk_scope
 from multicard.dealing import iterable
 from multicard.edits import Edit, call_with, wrap
 from multicard.facts import Facts, Training
+from multicard.interpret import BATCH_SIZE
 from multicard.meeting import no_meeting
-from multicard.reach import callers, functions_of, passed_by, reached
+from multicard.reach import callers, functions_of, given_to, passed_by, reached
 from multicard.source import Module
-from multicard.tree import nodes
+from multicard.tree import nodes, word_of
 from multicard.values import NOTHING, Const, Func, Obj, contained, data_of
 from multicard.wraps import bare_of
 
@@ -38,7 +39,13 @@ class Counter(NamedTuple):
         added = self.statement.value
         if not self.alike:
             return call_with(self.module, added, "«all_reduce_sum»")
-        return wrap(self.module, added, "", " * «dist».get_world_size()")
+        return of_all_ranks(self.module, added)
+
+
+def of_all_ranks(module: Module, node: ast.expr) -> tuple[Edit, Edit]:
+    """A number that is alike on all ranks becomes that of all of them together."""
+    loose = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
+    return wrap(module, node, "(" * loose, ")" * loose + " * «dist».get_world_size()")
 
 
 def counters(facts: Facts) -> Iterator[Counter]:
@@ -116,14 +123,15 @@ def _counter(
     facts: Facts, training: Training, module: Module, node: ast.AugAssign
 ) -> Iterator[tuple[Key, Counter]]:
     key = _key(facts, module, node.target)
-    if key is not None and isinstance(node.op, ast.Add) and is_batch_size(facts, training, node.value):
-        if not isinstance(node.value, ast.Constant):
-            yield key, Counter(module, node, alike=True)
+    if key is None or not isinstance(node.op, ast.Add):
+        return
+    if not isinstance(node.value, ast.Constant) and is_batch_size(facts, training, node.value):
+        yield key, Counter(module, node, alike=True)
         return
     data = data_of(facts.values(node.value))
     seen = data.loaders & set(training.loaders) and not data.models
     counts = data.tags & {"size", "count", "summed"} and not data.tags & {"all", "averaged"}
-    if key is not None and isinstance(node.op, ast.Add) and seen and counts:
+    if seen and counts:
         alike = (
             not data.tags & {"count", "extent", "selected", "summed"}
             and rows(facts, module, node.value)
@@ -137,18 +145,14 @@ def is_batch_size(facts: Facts, training: Training, node: ast.expr) -> bool:
     if isinstance(node, ast.Attribute) and node.attr == "batch_size":
         if facts.only(facts.values(node.value), training.loaders):
             return True
-    name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
     values = frozenset({Const(node.value)}) if isinstance(node, ast.Constant) else facts.values(node)
     given = {loader.args.get("batch_size", NOTHING) for loader in training.loaders}
     return (
         facts.batch == "per-card"
         and bool(values)
         and given == {values}
-        and (isinstance(node, ast.Constant) or _SIZE.search(name) is not None)
+        and (isinstance(node, ast.Constant) or re.search(BATCH_SIZE, word_of(node)) is not None)
     )
-
-
-_SIZE = re.compile(r"batch_?size|^bsz?$", re.IGNORECASE)
 
 
 def _deals_alike(loader: Obj) -> bool:
@@ -295,7 +299,7 @@ def _used_up(facts: Facts, module: Module, node: ast.AST, seen: set[Key]) -> boo
             case ast.Subscript(slice=part) if part is inner:
                 return True
             case ast.Call(func=function) if function is not inner:
-                name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+                name = word_of(function)
                 if name in _TAKING:
                     return True
                 if name not in _SAME:
@@ -361,13 +365,8 @@ def _handed(facts: Facts, call: ast.Call, argument: ast.AST, seen: set[Key]) -> 
         followed = facts.run.functions.get(function)
         if followed is None:
             return True
-        names = [item.arg for item in (*function.args.posonlyargs, *function.args.args)]
-        if names[:1] in (["self"], ["cls"]):
-            names = names[1:]
-        if isinstance(argument, ast.keyword):
-            names = [argument.arg or ""]
-        elif argument in call.args:
-            names = names[call.args.index(argument) :][:1]
+        value = argument.value if isinstance(argument, ast.keyword) else argument
+        names = [name for name, given in given_to(function, call) if given is value]
         if any(_divides(facts, ("name", followed.module, function, name), seen) for name in names):
             return True
     return False

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from multicard.interpret import Event, Frame, Interpreter, Loop, Wrap
 from multicard.program import Program
@@ -84,10 +84,12 @@ class Facts:
 
     def findings(self, rule: "Rule") -> "tuple[Finding, ...]":
         """What a rule finds, once for as long as the answers hold on which it rests."""
-        if rule.CODE not in self.answers:
+        found = self.answers.get(rule.CODE)
+        if found is None:
             found = tuple(rule.find(self))
             self.answers[rule.CODE] = found
-        return cast("tuple[Finding, ...]", self.answers[rule.CODE])
+        assert isinstance(found, tuple)
+        return found
 
     def dealt(self, loader: Obj) -> bool:
         """Whether a loader gives each rank a share."""

@@ -17,7 +17,7 @@ from multicard.facts import Facts, FunctionNode
 from multicard.interpret import Event
 from multicard.reach import functions_of, homes, reached, under
 from multicard.source import Module
-from multicard.tree import held, nodes, walk
+from multicard.tree import held, nodes, walk, word_of
 from multicard.values import Obj, Unknown, Values, data_of
 
 FREE, MEAN, SIZE, SHARE, UNCLEAR = "free", "mean", "size", "share", "unclear"
@@ -324,19 +324,11 @@ def _made_by_hand(facts: Facts, module: Module, part: ast.expr) -> bool:
         if any(isinstance(item, ast.Name) and item.id in names for item in statement.targets)
     ]
     return any(
-        re.search(_SIZES, _word(item))
+        re.search(_SIZES, word_of(item))
         or (isinstance(item, ast.Attribute) and item.attr in {"arange", "eye", "ones", "zeros", "full"})
         for value in (part, *given)
         for item in walk(value)
     )
-
-
-def _word(node: ast.AST) -> str:
-    match node:
-        case ast.Name(id=word) | ast.Attribute(attr=word) | ast.arg(arg=word) | ast.keyword(arg=str(word)):
-            return word
-        case _:
-            return ""
 
 
 def _fresh(way: _Way, module: Module, part: ast.expr, before: ast.expr, deep: int = _DEEPEST) -> bool:
@@ -463,7 +455,7 @@ def _sees_more(facts: Facts, function: FunctionNode) -> bool:
 def _knows_size(facts: Facts, node: ast.AST) -> bool:
     """Whether a function or class is told the size of a batch, and does not take it from what it is given."""
     for item in walk(node):
-        if re.search(_SIZES, _word(item)):
+        if re.search(_SIZES, word_of(item)):
             if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store):
                 continue
             if not isinstance(item, ast.Name) or content(facts, item) != SIZE:

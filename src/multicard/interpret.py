@@ -1580,7 +1580,7 @@ class Interpreter:
             for size in loader.args.get("batch_size", NOTHING)
             if isinstance(size, Const) and size.value
         }
-        return bool(values & sizes) or bool(re.search(_BATCH_SIZE, word))
+        return bool(values & sizes) or bool(re.search(BATCH_SIZE, word))
 
     def multiplied(self, node: ast.AST, left: Data, right: Data) -> Data:
         """A product: a mean times the size of the batch is a sum, and a sum by one over the size is a mean."""
@@ -2230,7 +2230,7 @@ def _keeps_its_size(data: Data) -> bool:
     return "averaged" in data.tags or ("params" in data.tags and not data.loaders and not data.local)
 
 
-_BATCH_SIZE = r"(?i)batch_?size|^bsz?$"
+BATCH_SIZE = r"(?i)batch_?size|^bsz?$"
 
 
 def truth(values: Values) -> bool | None:

@@ -106,9 +106,9 @@ def _owners(facts: Facts) -> dict[ast.AST, Module]:
         found = {
             node: module
             for module in facts.modules
-            for kind, found in running_kinds(facts, module).items()
+            for kind, some in running_kinds(facts, module).items()
             if issubclass(kind, _OWNED)
-            for node in found
+            for node in some
         }
         facts.memo["owners"] = found
     assert isinstance(found, dict)

@@ -8,13 +8,13 @@ step of a curve), it is multiplied; where it chooses samples or is divided by, i
 import ast
 from collections.abc import Iterator
 
-from multicard.carried import read_loop
+from multicard.carried import batch_number
 from multicard.counters import is_batch_size, rows
 from multicard.dealing import measured_by
 from multicard.facts import Facts, FunctionNode, Training
-from multicard.reach import callers, functions_of
+from multicard.reach import callers, functions_of, given_to
 from multicard.source import Module
-from multicard.tree import nodes, walk
+from multicard.tree import nodes, walk, word_of
 from multicard.values import Const, Obj, data_of
 
 _CALLED = 2
@@ -28,7 +28,7 @@ def told_samples(facts: Facts) -> Iterator[tuple[Module, ast.expr]]:
     for training in facts.trainings:
         loop = training.loop
         if isinstance(loop.node, ast.For) and training.loaders and all(map(facts.dealt, training.loaders)):
-            number = read_loop(facts, loop.module, loop.node).number
+            number = batch_number(facts, loop.module, loop.node)
             region = _region(facts, loop.module, loop.node, number)
             samples = _Samples(facts, training, number)
             found |= dict(samples.in_code(loop.module, region))
@@ -101,16 +101,7 @@ class _Samples:
     def _given(self, call: ast.Call) -> Iterator[tuple[FunctionNode, str]]:
         """The functions to which a call gives the number of the batch, and what they call it."""
         for function in functions_of(self.facts, call):
-            names = [item.arg for item in (*function.args.posonlyargs, *function.args.args)]
-            if isinstance(call.func, ast.Attribute) and names[:1] in (["self"], ["cls"]):
-                names = names[1:]
-            given = [
-                *zip(names, call.args, strict=False),
-                *((k.arg, k.value) for k in call.keywords if k.arg),
-            ]
-            for name, value in given:
-                if self.is_number(value):
-                    yield function, name
+            yield from ((function, name) for name, value in given_to(function, call) if self.is_number(value))
 
     def counts(self, module: Module, node: ast.expr) -> bool:
         """Whether an expression is a number of samples seen in this epoch, or since the start."""
@@ -167,10 +158,6 @@ def _factors(node: ast.expr) -> Iterator[ast.expr]:
         yield node
 
 
-def _word(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
-
-
 # --------------------------------------------------------------------------------------- what becomes of it
 
 _KEEPING = frozenset({"abs", "float", "int", "max", "min", "round", "str"})
@@ -210,7 +197,7 @@ def _is_told(facts: Facts, module: Module, node: ast.expr, seen: set[tuple[ast.A
             case ast.BinOp(left=left, op=ast.Div() | ast.FloorDiv()) if left is inner:
                 pass
             case ast.Call(func=function) if function is not inner:
-                word = _word(function)
+                word = word_of(function)
                 if word == "append" and isinstance(function, ast.Attribute):
                     return _is_drawn(facts, module, function.value)
                 if word in _TELLING:
@@ -258,10 +245,10 @@ def _name_is_told(facts: Facts, module: Module, target: ast.Name, seen: set[tupl
 
 def _is_drawn(facts: Facts, module: Module, held: ast.expr) -> bool:
     """Whether a list is only filled, and given to functions of libraries: the axis of a picture."""
-    word = _word(held)
+    word = word_of(held)
     paths: tuple[ast.Name | ast.Attribute, ...]
     paths = (*nodes(module.tree, ast.Name), *nodes(module.tree, ast.Attribute))
-    uses = [use for use in paths if _word(use) == word and isinstance(use.ctx, ast.Load)]
+    uses = [use for use in paths if word_of(use) == word and isinstance(use.ctx, ast.Load)]
     parents = facts.parents(module)
     return bool(word) and all(
         (isinstance(parent, ast.Attribute) and parent.attr == "append")

@@ -5,12 +5,11 @@ A guard, a barrier or a broadcast is right or wrong by all the ways that lead to
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from multicard.effects import calls_in, calls_named, words
 from multicard.facts import Facts, FunctionNode
 from multicard.interpret import Event
-from multicard.plan import Finding
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
 from multicard.values import Class, Data, Func, Obj, Values, contained
@@ -102,6 +101,15 @@ def functions_of(facts: Facts, call: ast.Call) -> list[FunctionNode]:
 
 def _methods(names: dict[str, Values], wanted: Sequence[str]) -> list[FunctionNode]:
     return [value.node for name in wanted for value in names.get(name, ()) if isinstance(value, Func)]
+
+
+def given_to(function: FunctionNode, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    """What a call gives to the parameters of a function, by name; the object that a method is of is not given."""
+    names = [item.arg for item in (*function.args.posonlyargs, *function.args.args)]
+    if names[:1] in (["self"], ["cls"]):
+        names = names[1:]
+    yield from zip(names, call.args, strict=False)
+    yield from ((item.arg, item.value) for item in call.keywords if item.arg)
 
 
 def callers(facts: Facts) -> dict[ast.AST, list[tuple[Module, ast.expr]]]:
@@ -322,13 +330,3 @@ def happens_within(facts: Facts, event: Event, statements: Collection[ast.AST]) 
     return any(
         outer in statements for module, node in chain for outer in (node, *facts.ancestors(module, node))
     )
-
-
-def found_by(facts: Facts, code: str, find: Callable[[Facts], Iterator[Finding]]) -> tuple[Finding, ...]:
-    """The findings of a rule, made once."""
-    found = facts.answers.get(code)
-    if found is None:
-        found = tuple(find(facts))
-        facts.answers[code] = found
-    assert isinstance(found, tuple)
-    return found

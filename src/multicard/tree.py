@@ -91,6 +91,15 @@ def is_none(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
+def word_of(node: ast.AST) -> str:
+    """The word that a name, an attribute, a parameter or a keyword is called by, or nothing."""
+    match node:
+        case ast.Name(id=word) | ast.Attribute(attr=word) | ast.arg(arg=word) | ast.keyword(arg=str(word)):
+            return word
+        case _:
+            return ""
+
+
 def children(node: ast.AST) -> tuple[ast.AST, ...]:
     """The direct children of a node; remembered."""
     found = _CHILDREN.get(node)

@@ -317,10 +317,11 @@ def _rank(value: Value) -> tuple[object, ...]:
     match value:
         case Obj():
             return (0, *in_source(value))
-        case Func() | Class():
-            bound = getattr(value, "bound", None)
+        case Func(bound=bound):
             of = _rank(bound) if bound is not None else ()
             return 1, value.module.name, value.node.lineno, value.node.col_offset, of
+        case Class():
+            return 1, value.module.name, value.node.lineno, value.node.col_offset, ()
         case Lib(name=name):
             return 2, name, 0, 0, ()
         case Method(owner=owner, name=name, node=node):

@@ -49,6 +49,7 @@ from multicard.reach import (
     below,
     differs,
     functions_of,
+    given_to,
     guarded,
     is_wrapped,
     left_out,
@@ -56,7 +57,7 @@ from multicard.reach import (
     telling,
 )
 from multicard.source import Module
-from multicard.tree import held, nodes, walk
+from multicard.tree import held, nodes, walk, word_of
 from multicard.values import Class, Const, Data, Lib, Method, Mod, Obj, Unknown, Values
 from multicard.wraps import bare_of, has_statistics
 
@@ -383,11 +384,7 @@ def _rates_in(facts: Facts, scope: ast.AST, deep: int = 3) -> Iterator[ast.expr]
         if any(isinstance(value, Obj) and value.kind == "optimizer" for value in facts.values(call)):
             yield from (item.value for item in call.keywords if item.arg == "lr")
         for function in functions_of(facts, call) if deep else ():
-            names = [item.arg for item in function.args.args]
-            if isinstance(call.func, ast.Attribute) and names[:1] == ["self"]:
-                names = names[1:]
-            given = dict(zip(names, call.args, strict=False))
-            given |= {item.arg: item.value for item in call.keywords if item.arg}
+            given = dict(given_to(function, call))
             for rate in _rates_in(facts, function, deep - 1):
                 yield from (given[part.id] for part in nodes(rate, ast.Name) if part.id in given)
 
@@ -658,7 +655,7 @@ def _counts(iterable: ast.expr, target: ast.expr, binding: ast.AST) -> bool:
     if not isinstance(iterable, ast.Call):
         return False
     function = iterable.func
-    name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+    name = word_of(function)
     if name == "enumerate":
         return isinstance(target, ast.Tuple) and binding is target.elts[0]
     if name == "tqdm" and iterable.args:

@@ -25,9 +25,9 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from multicard.counters import counters
+from multicard.counters import counters, of_all_ranks
 from multicard.dealing import measured_by
-from multicard.edits import Edit, replace, wrap
+from multicard.edits import Edit, replace
 from multicard.facts import Facts, Training
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
@@ -59,7 +59,6 @@ _WHY_TOLD = Text(
     "so many samples has this rank seen of its share; all ranks together have seen as many times the number of ranks",
     "这是本进程在自己那一份中看到的样本数;所有进程合计要再乘以进程数",
 )
-_ALL_RANKS = " * «dist».get_world_size()"
 _COUNTED = {"sampler": "global_samples", "batch_sampler": "global_batches"}
 
 
@@ -96,12 +95,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     for module in facts.modules:
         yield from _of_samplers(facts, module)
     for module, node in told_samples(facts):
-        opened, closed = (
-            ("(", ")") if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) else ("", "")
-        )
-        yield Finding(
-            CODE, facts.site(module, node), _WHY_TOLD, wrap(module, node, opened, f"{closed}{_ALL_RANKS}")
-        )
+        yield Finding(CODE, facts.site(module, node), _WHY_TOLD, of_all_ranks(module, node))
 
 
 def _of_samplers(facts: Facts, module: Module) -> Iterator[Finding]:

@@ -27,7 +27,6 @@ from multicard.messages import Text
 from multicard.paths import may_be_same_file
 from multicard.plan import Finding
 from multicard.quotients import calls_behind
-from multicard.reach import found_by
 from multicard.source import Module
 from multicard.tree import nodes, walk
 from multicard.values import Obj, Values, contained
@@ -42,10 +41,6 @@ _KEYS = frozenset({
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Loads without a device of their own, and loads of what this run has saved."""
-    yield from found_by(facts, CODE, _find)
-
-
-def _find(facts: Facts) -> Iterator[Finding]:
     for module in facts.modules:
         for call in calls_named(facts, module, "torch.load".__eq__):
             if _lacks_device(call) and (_loads_weights(facts, module, call) or _loads_own_model(facts, call)):

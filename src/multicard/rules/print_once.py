@@ -24,7 +24,7 @@ from multicard.meeting import no_meeting, rank_0_only
 from multicard.messages import Text
 from multicard.once import hides, keep_to_rank_0, neighbours, path_or_devnull, statement_of
 from multicard.plan import Finding, Kind
-from multicard.reach import found_by, guarded, under
+from multicard.reach import guarded, under
 from multicard.source import Module
 from multicard.start import start
 from multicard.tree import walk
@@ -57,10 +57,6 @@ _EXPECTED = frozenset({
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Prints, writes to the screen, loggers and questions, module by module."""
-    yield from found_by(facts, CODE, _find)
-
-
-def _find(facts: Facts) -> Iterator[Finding]:
     for module in facts.modules:
         yield from _prints(facts, module)
         yield from _statements(facts, module)

@@ -35,7 +35,7 @@ from multicard.facts import Facts
 from multicard.meeting import evaluated_by_rank_0, kept_by_rank_0, no_meeting, prepared
 from multicard.messages import Text
 from multicard.plan import Finding, Kind
-from multicard.reach import below, callers, functions_of, guarded, per_sample, tests_existence
+from multicard.reach import below, callers, functions_of, given_to, guarded, per_sample, tests_existence
 from multicard.source import Module
 from multicard.tree import held, nodes, walk
 
@@ -415,15 +415,8 @@ class _Flow:
     def _parameters(
         self, function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, call: ast.Call, inner: ast.AST
     ) -> None:
-        names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
-        if names[:1] == ["self"]:
-            names = names[1:]
-        for index, argument in enumerate(call.args):
-            if argument is inner and index < len(names):
-                self.seen.add((function, names[index]))
-        for keyword in call.keywords:
-            if (keyword is inner or keyword.value is inner) and keyword.arg:
-                self.seen.add((function, keyword.arg))
+        value = inner.value if isinstance(inner, ast.keyword) else inner
+        self.seen.update((function, name) for name, given in given_to(function, call) if given is value)
 
     def _option(self, call: ast.Call) -> None:
         for argument in call.args:

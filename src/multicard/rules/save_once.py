@@ -22,7 +22,7 @@ from multicard.meeting import prepared
 from multicard.messages import Text
 from multicard.once import UNDER_A_GUARD, hides, keep_to_rank_0, statement_of
 from multicard.plan import Finding, Kind
-from multicard.reach import found_by, guarded, is_wrapped, per_sample
+from multicard.reach import guarded, is_wrapped, per_sample
 from multicard.source import Module
 from multicard.values import Lib, Method, Obj, contained, one
 
@@ -52,10 +52,6 @@ _INSIDE = Text(
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Saves, and models that reach them whole."""
-    yield from found_by(facts, CODE, _find)
-
-
-def _find(facts: Facts) -> Iterator[Finding]:
     unwrapped: set[ast.AST] = set()
     saves = one(Lib("torch.save"))
     known = facts.run.seen.get

@@ -26,7 +26,7 @@ from multicard.facts import Facts
 from multicard.messages import Text
 from multicard.once import hides, keep_to_rank_0, neighbours, statement_of
 from multicard.plan import Finding, Kind
-from multicard.reach import found_by, guarded
+from multicard.reach import guarded
 from multicard.source import Module
 from multicard.values import Class, Lib, objects
 
@@ -47,10 +47,6 @@ _WRITTEN = Text("every rank would write this line", "否则每张卡都会输出
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding a bar; text written above bars goes under a guard."""
-    yield from found_by(facts, CODE, _find)
-
-
-def _find(facts: Facts) -> Iterator[Finding]:
     for module in facts.modules:
         written: list[ast.stmt] = []
         for call in calls_named(facts, module, _may_show):

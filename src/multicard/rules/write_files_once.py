@@ -55,7 +55,7 @@ from multicard.messages import Text
 from multicard.once import UNDER_A_GUARD, hides, keep_to_rank_0, neighbours, path_or_devnull
 from multicard.paths import likely_same_file, spelled, surely_same_file
 from multicard.plan import Finding, Kind
-from multicard.reach import below, found_by, guarded, is_wrapped, per_sample, tests_existence, training_begins
+from multicard.reach import below, guarded, is_wrapped, per_sample, tests_existence, training_begins
 from multicard.rules.prepare_once import COMMANDS
 from multicard.source import Module, Span
 from multicard.tree import children, held, walk
@@ -97,10 +97,6 @@ _SPOILED = Text(
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Files, folders, writers and pictures, module by module; then where the others must wait."""
-    yield from found_by(facts, CODE, _find)
-
-
-def _find(facts: Facts) -> Iterator[Finding]:
     for module in facts.modules:
         statements: dict[ast.stmt, Effect] = {}
         for effect in all_effects(facts):
